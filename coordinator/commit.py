@@ -58,6 +58,11 @@ class Batch:
         self._directory: tuple[int, int] | None = None
         self._ledger: tuple[str, Ledger] | None = None
 
+    @property
+    def began(self) -> bool:
+        """Whether there is a state: an opening can be killed before it made one."""
+        return hasattr(self, "state")
+
     # -- guards
 
     def check_usable(self) -> None:
@@ -176,6 +181,12 @@ class Batch:
             answer = self.fault(stage)
             if inspect.isawaitable(answer):
                 await answer
+
+    def rewrite_pending(self, pending: Pending) -> None:
+        """For a person's `--accept-manifest`: the same change, with the hashes that make `settle` decide."""
+        self.check_ownership()
+        with Poisoning(self):
+            self.files.replace(self.control.pending, seal(pending))
 
     # -- claims
 

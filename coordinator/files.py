@@ -119,6 +119,12 @@ class Files:
             self.operations.unlink(temporary)
         self.sync_directory_of(path)
 
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name durably. Raises `FileExistsError`."""
+        with _translated("cannot link", target):
+            self.operations.link(source, target)
+        self.sync_directory_of(target)
+
     def move(self, source: str, target: str) -> None:
         """Rename durably. Replaces `target`."""
         with _translated("cannot rename", source):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from coordinator import lock, rules
-from coordinator.commit import Batch, Fault, read_claims, settle
+from coordinator.commit import MAX_STATE_BYTES, Batch, Fault, read_claims, read_sealed, settle
 from coordinator.documents import content_sha256, seal
 from coordinator.errors import (
     CoordinatorError,
@@ -168,3 +168,11 @@ def _create(batch: Batch, selections: tuple[Selection, ...]) -> None:
         )
     )
     batch.event("opened", batchId=batch.owner.batch_id, selections=len(selections))
+
+
+def read_batch_selections(control: ControlPaths) -> tuple[Selection, ...]:
+    """What the batch was opened with. Raises `DamagedError`."""
+    found = read_sealed(control.selections, SelectionsRecord, MAX_STATE_BYTES)
+    if found is None:
+        raise DamagedError(f"{control.selections} is missing; put it back")
+    return tuple(found[0].selections)

@@ -111,14 +111,15 @@ def completion(name: str, **changes: Any) -> dict[str, Any]:
 class Campaign:
     """A manifest file with scenarios `a`, `b`, ..., an evidence folder, and a clock that ticks a second a call."""
 
-    def __init__(self, folder: Path, names: str = "abc") -> None:
+    def __init__(self, folder: Path, names: str = "abc", *, fresh: bool = True) -> None:
         self.folder = folder
         self.path = folder / "manifest.json"
         self.control = folder / "control"
         self.evidence = folder / "evidence"
         self.evidence.mkdir(exist_ok=True)
         self.names = names
-        self.write(manifest(*(scenario(name) for name in names)))
+        if fresh:
+            self.write(manifest(*(scenario(name) for name in names)))
         self.selections = [{"scenarioId": name, "attempt": attempt(name)} for name in names]
         self._ticks = itertools.count()
 
