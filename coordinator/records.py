@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from coordinator.documents import DocumentError, plain
+from coordinator.documents import DocumentError, given
 from coordinator.errors import InvalidInputError
 from workers.contract import Completion as Completion
 
@@ -235,7 +235,7 @@ class CoordinatorOptions(msgspec.Struct, frozen=True, kw_only=True):
 def read_record(value: Any, record: type[T], what: str) -> T:
     """A Struct from a Struct or from its decoded JSON form. Raises `InvalidInputError` naming the field."""
     try:
-        return msgspec.convert(plain(value), record)
+        return msgspec.convert(given(value), record)
     except (msgspec.ValidationError, DocumentError) as error:
         raise InvalidInputError(f"{what}: {error}") from error
 
@@ -258,7 +258,10 @@ def read_selections(values: Sequence[Any]) -> tuple[Selection, ...]:
 
 def read_row(value: Any, what: str) -> dict[str, Any]:
     """An attempt as the plain dict that goes into the ledger; its judged fields have their types."""
-    row = plain(value)
+    try:
+        row = given(value)
+    except DocumentError as error:
+        raise InvalidInputError(f"{what}: {error}") from error
     if not isinstance(row, dict):
         raise InvalidInputError(f"{what}: the attempt is not an object")
     read_record(row, Attempt, f"{what}: attempt")
