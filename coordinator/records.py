@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from coordinator.documents import DocumentError, given
-from coordinator.errors import InvalidInputError
+from coordinator.errors import InvalidInputError, NotAdmissibleError
 from workers.contract import Completion as Completion
 
 T = TypeVar("T")
@@ -238,6 +238,19 @@ def read_record(value: Any, record: type[T], what: str) -> T:
         return msgspec.convert(given(value), record)
     except (msgspec.ValidationError, DocumentError) as error:
         raise InvalidInputError(f"{what}: {error}") from error
+
+
+def read_permit(value: Any) -> Permit:
+    """A permit from a Struct or its decoded JSON form; one that is anything else was never handed out."""
+    try:
+        permit = msgspec.convert(found := given(value), Permit)
+    except (msgspec.ValidationError, DocumentError) as error:
+        named = value.get("reservationId") if isinstance(value, dict) else value
+        raise NotAdmissibleError(named, f"it has not the form of a permit: {error}") from error
+    extra = found.keys() - msgspec.to_builtins(permit).keys()
+    if extra:
+        raise NotAdmissibleError(permit.reservation_id, f"it has further keys: {', '.join(sorted(extra))}")
+    return permit
 
 
 def read_selections(values: Sequence[Any]) -> tuple[Selection, ...]:
