@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from coordinator.errors import CoordinatorError, RefusedError, StoppedError
+from coordinator.errors import CoordinatorError, PoisonedError, RefusedError, StoppedError
 from coordinator.records import (
     UNCERTAIN_PHASES,
     CompletionResult,
@@ -98,8 +98,10 @@ class Run(Generic[T]):
         finally:
             watch.cancel()
             watch.add_done_callback(_read_exception)
-        for lane in done_lanes:
-            lane.result()
+        errors = [error for lane in done_lanes if (error := lane.exception()) is not None]
+        # A lane whose commit did not end poisons the other one; the cause is what the caller needs.
+        for error in sorted(errors, key=lambda error: isinstance(error, PoisonedError)):
+            raise error
 
     def _abandon(self) -> None:
         self._abandoned = True
@@ -141,6 +143,13 @@ class Run(Generic[T]):
                     return
                 await self._fail(scenario_id, permit, error, phase)
                 return
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if self._abandoned or (task is not None and task.cancelling()):
+                    raise
+                # Nobody cancelled this lane: what its launcher waited for was cancelled, which is an error as any.
+                await self._fail(scenario_id, permit, error, phase)
+                return
             except Exception as error:
                 if self._coordinator.poisoned:
                     raise
@@ -151,7 +160,7 @@ class Run(Generic[T]):
         """A stop that came between reservation and launch: nothing was begun, the reservation stays."""
         return permit is not None and self._coordinator.state.entries[permit.reservation_id].phase == "reserved"
 
-    async def _fail(self, scenario_id: str, permit: Permit | None, error: Exception, phase: str) -> None:
+    async def _fail(self, scenario_id: str, permit: Permit | None, error: BaseException, phase: str) -> None:
         self._draining = True
         try:
             retained = read_record(

@@ -119,7 +119,7 @@ class Campaign:
         self.evidence.mkdir(exist_ok=True)
         self.names = names
         self.write(manifest(*(scenario(name) for name in names)))
-        self.selections = [{"scenarioId": name, "attempt": attempt(name)} for name in names]
+        self.selections: list[Any] = [{"scenarioId": name, "attempt": attempt(name)} for name in names]
         self._ticks = itertools.count()
 
     @property
