@@ -138,7 +138,7 @@ class Coordinator:
             again = rules.find_entry(batch.state, scenario_id)
             if again is not None and again.phase == "reserved":
                 rules.judge_row(again, ledger)
-                return again.permit
+                return read_permit(again.permit)  # a copy: its list of arguments can be edited
             entry = rules.admit(
                 batch.state,
                 ledger,
@@ -162,7 +162,7 @@ class Coordinator:
                 row_after=entry.reserved_attempt,
             )
             batch.event("reserved", **_facts(permit))
-            return permit
+            return read_permit(permit)
 
         return await self._change(change)
 
