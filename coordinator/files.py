@@ -117,7 +117,7 @@ class Files:
         except StorageError:
             self._discard(temporary)
             raise
-        with _translated("cannot remove", temporary):
+        with _translated("cannot remove", temporary, exists_is_news=False):
             self.operations.unlink(temporary)
         self.sync_directory_of(path)
 
@@ -132,7 +132,7 @@ class Files:
     def remove(self, path: str) -> None:
         """Remove durably; nothing happens if it is not there."""
         try:
-            with _translated("cannot remove", path):
+            with _translated("cannot remove", path, exists_is_news=False):
                 self.operations.unlink(path)
         except StorageError as error:
             if error.errno != errno.ENOENT:
@@ -157,7 +157,7 @@ class Files:
 
     def sync_directory_of(self, path: str) -> None:
         directory = os.path.dirname(path) or "."
-        with _translated("cannot sync the directory", directory):
+        with _translated("cannot sync the directory", directory, exists_is_news=False):
             self.operations.sync_directory(directory)
 
     def free_bytes(self, path: str) -> int:
@@ -170,7 +170,7 @@ class Files:
         with _translated("cannot create", temporary, exists_is_news=False):
             descriptor = self.operations.create(temporary)
         try:
-            with _translated("cannot write", temporary):
+            with _translated("cannot write", temporary, exists_is_news=False):
                 rest = memoryview(data)
                 while rest:
                     written = self.operations.write(descriptor, bytes(rest) if len(rest) < len(data) else data)
