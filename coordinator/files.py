@@ -171,8 +171,12 @@ class Files:
     def _write_temporary(self, path: str, data: bytes, mode: int) -> str:
         directory, name = os.path.split(path)
         temporary = os.path.join(directory, f".{name}.{secrets.token_hex(8)}.tmp")
-        with _translated("cannot create", temporary):
-            descriptor = self.operations.create(temporary)
+        try:
+            with _translated("cannot create", temporary):
+                descriptor = self.operations.create(temporary)
+        except FileExistsError as error:
+            # Not the file that was asked for: callers read FileExistsError as "that one exists".
+            raise StorageError("cannot create", temporary, error) from error
         try:
             with _translated("cannot write", temporary):
                 rest = memoryview(data)
