@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from coordinator import Coordinator, CoordinatorError, Permit, State
 from coordinator.commit import MAX_CLAIM_BYTES, MAX_STATE_BYTES, read_sealed
 from coordinator.documents import decode, encode
 from coordinator.files import Operations, read_bounded
-from coordinator.inspection import inspect_recovery
 from coordinator.lock import read_owner
 from coordinator.manifest import Ledger
 from coordinator.opening import SelectionsRecord
@@ -84,19 +84,21 @@ class World:
 
     # -- what a person does
 
-    def inspect(self) -> tuple[str | None, list[str]]:
-        """The token of the lock, and the entries whose worker may be alive; the machine was restarted meanwhile."""
+    def look(self) -> tuple[str | None, list[str]]:
+        """The token of the lock, and every launch that was begun; the machine was restarted meanwhile."""
+        token = None
         if self.campaign.lock.exists():
             found = json.loads(self.campaign.lock.read_bytes())
             self.campaign.lock.write_text(json.dumps({**found, "bootId": ANOTHER_BOOT}, indent=2) + "\n")
-        report = inspect_recovery(self.campaign.path, self.campaign.control)
-        return report.token, [one.reservation_id for one in report.workers if one.liveness == "may be alive"]
+            token = found["token"]
+        claims = os.listdir(self.campaign.claims) if self.campaign.claims.exists() else []
+        return token, [name for name in claims if not name.startswith(".")]
 
     async def recover(self, operations: Operations, **changes: Any) -> Recovered | None:
         """Recover as a person would who knows that everything is dead. None: there was nothing to recover."""
         if not self.campaign.lock.exists() and not (self.campaign.control / "state.json").exists():
             return None
-        token, workers = self.inspect()
+        token, workers = self.look()
         values = {
             "owner_is_dead": token,
             "worker_is_dead": workers,
@@ -181,7 +183,6 @@ class World:
 
     def check_settled(self) -> None:
         """Nothing pending, nobody owns, and every entry is the ledger's row."""
-        self.check_files()
         assert not self.campaign.lock.exists()
         assert not (self.campaign.control / "pending.json").exists()
         state = self.state()
