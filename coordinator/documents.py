@@ -97,7 +97,8 @@ def decode(data: bytes, *, limit_bytes: int = MAX_DOCUMENT_BYTES) -> dict[str, A
         raise DocumentError(f"is not JSON: {error.msg} in line {error.lineno}") from error
     if not isinstance(value, dict):
         raise DocumentError("is not an object")
-    _check_depth(value)
+    if text.count("{") + text.count("[") > MAX_DEPTH:  # fewer brackets cannot be deeper
+        _check_depth(value)
     if "\\u" in text:
         _check_surrogates(value)
     return value
