@@ -99,7 +99,8 @@ def _run_row(run: PlannedRun, findings: Sequence[MergedFinding], report_director
         end_reason=report.end_reason if report is not None else "",
         played=not why,
         why_not_played=why,
-        partial=report.partial if report is not None else False,
+        # A run that never played is not played; to call it partial too would count it twice.
+        partial=report.partial and not why if report is not None else False,
         report_available=report is not None,
         actions_taken=report.actions_taken if report is not None else None,
         max_actions=max_actions if isinstance(max_actions, int) else None,

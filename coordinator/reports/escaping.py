@@ -26,6 +26,17 @@ def seen_text(text: str, limit_characters: int = 4_000) -> str:
     return cleaned
 
 
+def seen_data(value: Any) -> Any:
+    """JSON data in which every text, keys too, is seen text."""
+    if isinstance(value, str):
+        return seen_text(value)
+    if isinstance(value, dict):
+        return {seen_text(key): seen_data(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [seen_data(item) for item in value]
+    return value
+
+
 def one_line(text: str, limit_characters: int = 400) -> str:
     """Seen text with every run of white space, line breaks included, as one space."""
     return " ".join(seen_text(text, limit_characters).split())

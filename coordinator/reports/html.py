@@ -18,7 +18,7 @@ import msgspec
 from coordinator.errors import CoordinatorError
 from coordinator.files import read_bounded
 from coordinator.reports.actions import action_text, fact_text
-from coordinator.reports.escaping import json_for_html, one_line, seen_text
+from coordinator.reports.escaping import json_for_html, one_line, seen_data, seen_text
 from coordinator.reports.records import SEVERITIES, Aggregate, Campaign, MergedFinding, PlannedRun, RunRow
 
 MAX_INLINE_TIMELINE_BYTES = 24 << 20
@@ -60,9 +60,10 @@ def render_html(aggregate: Aggregate, campaign: Campaign, report_directory: str)
             more_findings=max(0, len(aggregate.findings) - MAX_FINDINGS),
             matrix=_matrix(aggregate),
             comparison=aggregate.controller_comparison,
+            compared=_compared(aggregate.controller_comparison),
             max_compared=MAX_COMPARED,
             plain_runs=list(enumerate(aggregate.runs[:MAX_PLAIN_RUNS])),
-            runs_json=json_for_html([_run_data(row, positions, timelines) for row in aggregate.runs]),
+            runs_json=json_for_html(seen_data([_run_data(row, positions, timelines) for row in aggregate.runs])),
             timelines=timelines,
             fact=fact_text,
             style=style,
@@ -217,6 +218,30 @@ def _matrix(aggregate: Aggregate) -> list[dict[str, Any]]:
                 "played": sum(cell.played for cell in there),
             }
         )
+    return rows
+
+
+def _compared(comparison: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """A row per compared finding; who could not report is not told as someone who did not."""
+    if comparison is None:
+        return []
+    available = {
+        (run["persona"], run["controller"])
+        for run in comparison["runs"]
+        if run["report_available"] and run["actions_taken"] != 0
+    }
+    rows: list[dict[str, Any]] = []
+    for found in comparison["findings"][:MAX_COMPARED]:
+        by = {met["controller"] for met in found["occurrences"]}
+        words = [
+            ("yes", "reported")
+            if name in by
+            else ("no", "not reported")
+            if (found["persona"], name) in available
+            else ("absent", "not played")
+            for name in comparison["controllers"]
+        ]
+        rows.append({"found": found, "words": words})
     return rows
 
 

@@ -64,6 +64,7 @@ class PlannedRun(_Record, frozen=True, kw_only=True):
 
     `run_id` is the reservation's id, or the scenario's where nothing was ever reserved. `report` is None when there is
     none or it cannot be read (`report_fault` says which). `directory` is the run's folder, absolute, or "".
+    `transcript_lines` gives the line, from 1, of each step that a finding names.
     `ledger_state` is what the ledger knows of the run's state without its report, None for nothing.
     """
 
@@ -87,6 +88,7 @@ class PlannedRun(_Record, frozen=True, kw_only=True):
     unreadable: bool = False
     directory: str = ""
     files: list[str] = msgspec.field(default_factory=list)
+    transcript_lines: dict[int, int] = msgspec.field(default_factory=dict)
     usage: list[dict[str, Any]] = msgspec.field(default_factory=list)
     grader_digest: str = ""
     definition_digest: str = ""

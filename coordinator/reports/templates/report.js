@@ -64,9 +64,9 @@
     who.append(make("span", "", "with " + run.controller + (run.repetition > 1 ? ", " + run.repetition : "")));
     summary.append(who);
     summary.append(make("span", "end", run.played ? words(run.end) : "not played"));
-    summary.append(make("span", "end num", run.actions === undefined ? "" : run.actions + " actions"));
+    summary.append(make("span", "end num", run.actions === undefined || !run.played ? "" : run.actions + (run.actions === 1 ? " action" : " actions")));
     var marks = make("span", "marks");
-    if (run.worst) marks.append(make("span", "severity " + run.worst, run.findings.length + " " + run.worst + (run.findings.length > 1 ? " and below" : "")));
+    if (run.worst) marks.append(make("span", "severity " + run.worst, run.findings.length > 1 ? run.findings.length + " findings, " + run.worst : "1 " + run.worst));
     if (run.partial) marks.append(make("span", "chip warn", "partial"));
     if (!run.qualifying) marks.append(make("span", "chip warn", "other definition"));
     summary.append(marks);
@@ -85,7 +85,7 @@
     if (run.summary) box.append(make("p", "", run.summary));
     points(box, "What worked", run.worked);
     points(box, "What got in the way", run.inTheWay);
-    if (run.keep) points(box, "Would I keep playing", [run.keep]);
+    if (run.keep) { box.append(make("h3", "small", "Would I keep playing")); box.append(make("p", "", run.keep)); }
     var facts = ["state " + words(run.state)];
     if (run.seed) facts.push("seed " + run.seed);
     if (run.seconds !== undefined) facts.push(run.seconds.toFixed(1) + " s");
@@ -174,7 +174,7 @@
     bar("base", 0, 1000);
     var index = new Map(rows.map(function (cells, at) { return [cells, at]; }));
     marks.forEach(function (cells) {
-      bar("mark " + severity(cells[3][0]), Math.min(994, 1000 * index.get(cells) / rows.length), 6);
+      bar("spot " + severity(cells[3][0]), Math.min(994, 1000 * index.get(cells) / rows.length), 6);
     });
     return svg;
   }
