@@ -12,9 +12,9 @@ _UNSEEN = re.compile(
 )
 _ANSI = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[@-Z\\\\-_])")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_MARKDOWN = re.compile(r"([\\`*_\[\]{}()#+!~$^=-])")
+_MARKDOWN = re.compile(r"([\\`*\[\]#~$|]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[-+=>])")
 _LONE = re.compile("[\ud800-\udfff]")
-_NUMBERED = re.compile(r"^(\d+)([.)])")
+_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp|mailto|www)(?=[:.])")
 
 

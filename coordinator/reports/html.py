@@ -30,6 +30,7 @@ MAX_INPUTS_IN_LINE = 8
 MAX_INPUTS = 200
 MAX_PLAIN_RUNS = 500
 MAX_COMPARED = 200
+MAX_TOLD_CHARACTERS = 320
 MAX_STEP_CHARACTERS = 240
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -65,7 +66,6 @@ def render_html(aggregate: Aggregate, campaign: Campaign, report_directory: str)
             plain_runs=list(enumerate(aggregate.runs[:MAX_PLAIN_RUNS])),
             runs_json=json_for_html(seen_data([_run_data(row, positions, timelines) for row in aggregate.runs])),
             timelines=timelines,
-            fact=fact_text,
             style=style,
             script=script,
             style_hash=_csp_hash(style),
@@ -178,8 +178,10 @@ def _finding_view(
         }
         for item in finding.occurrences
     ]
-    # The place shown first is the one whose replay proved most; ties go to the plan's order.
-    best = next((item for item in met if item["replay"] == finding.replay), met[0])
+    # The place shown first is the earliest step among those whose replay proved most.
+    best = min(met, key=lambda item: (item["replay"] != finding.replay, item["step"] is None, item["step"] or 0))
+    description = seen_text(finding.description).strip()
+    told = one_line(description.split("\n", 1)[0], MAX_TOLD_CHARACTERS)
     inputs = [one_line(action_text(action), 80) for action in finding.actions]
     return {
         "finding": finding,
@@ -189,6 +191,8 @@ def _finding_view(
         "runs": len({item.run_id for item in finding.occurrences}),
         "inputs": inputs[:MAX_INPUTS_IN_LINE],
         "more_inputs": max(0, len(inputs) - MAX_INPUTS_IN_LINE),
+        "told": told,
+        "full": description if " ".join(description.split()) != told else "",
         "steps": finding.repro_steps[:MAX_INPUTS] or inputs[:MAX_INPUTS],
         "stamp": _stamp(finding.replay),
     }

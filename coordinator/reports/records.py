@@ -245,10 +245,16 @@ class RunRow(_Record, frozen=True, kw_only=True):
 
 
 class Tested(_Record, frozen=True, kw_only=True):
-    """Facts of what was tested that several runs share, and which runs those are."""
+    """What was tested, over the `runs` that tell it.
 
-    facts: dict[str, Any]
-    run_ids: list[str]
+    `shared`: facts that are the same in all of them. `varying`: fact -> value -> runs, for facts with a few values.
+    `own`: names of facts that are different nearly everywhere; their values stand in the runs' own reports.
+    """
+
+    runs: int
+    shared: dict[str, str]
+    varying: dict[str, dict[str, int]]
+    own: list[str]
 
 
 class UsageTotals(_Record, frozen=True, kw_only=True):
@@ -296,7 +302,7 @@ class Aggregate(_Record, frozen=True, kw_only=True):
     dropped: list[SetAside]
     coverage: dict[str, dict[str, int]]
     usage: UsageTotals
-    tested: list[Tested]
+    tested: Tested
     limits: list[str]
     controller_comparison: dict[str, Any] | None
     runs: list[RunRow]

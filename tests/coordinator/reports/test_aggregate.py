@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from pathlib import Path
 from urllib.parse import unquote
@@ -295,6 +296,32 @@ def test_an_aggregate_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert read_aggregate(paths.aggregate_json) == aggregate_of(made)
 
 
+def test_a_stack_trace_is_fenced_and_cannot_leave_its_fence(tmp_path: Path) -> None:
+    made = CampaignOnDisk(tmp_path / "c")
+    trace = "Traceback\n```\n````` <script>\n# heading\n\x1b[31mKeyError"
+    made.play(made.ask("newcomer", "standard"), a_report("r", findings=[a_finding(description=trace)]))
+    made.save()
+    lines = render_markdown(aggregate_of(made)).splitlines()
+    opened = lines.index("``````")
+    assert lines[opened + 1 : opened + 7] == [
+        "Traceback", "```", "````` <script>", "# heading", "KeyError", "``````",
+    ]  # fmt: skip
+
+
+def test_facts_that_all_runs_share_stand_once_and_others_with_their_runs(tmp_path: Path) -> None:
+    made = CampaignOnDisk(tmp_path / "c")
+    for number in range(8):
+        told = {"build": "b1", "seed_control": number != 7, "driver": {"name": "bridge", "steps": number}, "host": None}
+        report = msgspec.structs.replace(a_report("r"), tested=told)
+        made.play(made.ask("newcomer", "standard", number + 1), report)
+    made.save()
+    tested = aggregate_of(made).tested
+    assert tested.runs == 8
+    assert tested.shared == {"brain": "offline", "build": "b1", "name": "bridge", "host": "not known"}
+    assert tested.varying == {"seed_control": {"yes": 7, "no": 1}}
+    assert tested.own == ["steps"]
+
+
 def test_hostile_text_is_text_in_markdown(tmp_path: Path) -> None:
     made = CampaignOnDisk(tmp_path / "c", campaign=HOSTILE)
     hostile = a_finding(title=HOSTILE + "\n# heading", category=HOSTILE, description=HOSTILE, actions=[HOSTILE])
@@ -306,7 +333,7 @@ def test_hostile_text_is_text_in_markdown(tmp_path: Path) -> None:
     assert "<img" not in markdown
     assert "\x1b" not in markdown
     assert "\u202e" not in markdown
-    assert "](http" not in markdown
+    assert re.search(r"(?<!\\)\]\(http", markdown) is None
     assert "\n# heading" not in markdown
     heads = 0
     for line, before in zip(lines := markdown.splitlines(), ["", *lines], strict=False):
