@@ -101,7 +101,9 @@ def make_controller(name: str, brain: str) -> Controller:
     if name == "rune":
         return Rune()
     if name == "jev" and brain in FREE_BRAINS:
-        raise ControllerError(name, brain, "jev is a second model call, and this brain has no model; use standard or rune")
+        raise ControllerError(
+            name, brain, "jev is a second model call, and this brain has no model; use standard or rune"
+        )
     if name == "jev":
         raise ControllerError(name, brain, "this version has no brain with a model; use standard or rune")
     raise ControllerError(name, brain, f"there is no such controller; use one of {', '.join(CONTROLLERS)}")

@@ -130,13 +130,13 @@ _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white
 def readable(text: str, persona: Persona) -> str:
     """The text as this player's senses take it in, before the reading budget.
 
-    Terminal colours become words such as `‹red›` for who sees colour and vanish for who does not; a bell becomes
-    `‹bell›` for who hears. Blurred sight loses small print: what stands in round or square brackets. All other control
+    Terminal colours become words such as `<red>` for who sees colour and vanish for who does not; a bell becomes
+    `<bell>` for who hears. Blurred sight loses small print: what stands in round or square brackets. All other control
     characters are removed for everybody.
     """
     text = _SGR.sub(_colour_word if persona.senses.colour else "", text)
     text = _ESCAPES.sub("", text)
-    text = text.replace("\x07", "‹bell›" if persona.senses.audio else "").replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\x07", "<bell>" if persona.senses.audio else "").replace("\r\n", "\n").replace("\r", "\n")
     text = _CONTROL.sub("", text)
     if persona.senses.blur_pixels > 0:
         text = _SMALL_PRINT.sub("", text)
@@ -146,7 +146,7 @@ def readable(text: str, persona: Persona) -> str:
 def _colour_word(match: re.Match[str]) -> str:
     for code in match.group(1).split(";"):
         if code.isdigit() and (30 <= int(code) <= 37 or 90 <= int(code) <= 97):
-            return f"‹{_COLOURS[int(code) % 10]}›"
+            return f"<{_COLOURS[int(code) % 10]}>"
     return ""
 
 

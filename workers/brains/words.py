@@ -22,12 +22,11 @@ BOUNDARY_TEXTS = (
 """What a careful tester types into a field once: nothing, too much, other scripts, other languages' syntax, bounds."""
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]{2,}")
-_NAME_PROMPT = re.compile(r"\b(?:your|player|character|hero)(?:'s)? name\b|\bwhat (?:are you|is your name)", re.IGNORECASE)
+_NAME_PROMPT = re.compile(
+    r"\b(?:your|player|character|hero)(?:'s)? name\b|\bwhat (?:are you|is your name)", re.IGNORECASE
+)
 _STOP = frozenset(
-    "the and you your are was were here there this that with from into for not but can see have has had its it's they"
-    " them what which where when who how then than all any some one two too very just like will would could should may"
-    " might must only over under near through about been being also out off onto upon nothing there's you're don't"
-    " can't isn't".split()
+    ["the", "and", "you", "your", "are", "was", "were", "here", "there", "this", "that", "with", "from", "into", "for", "not", "but", "can", "see", "have", "has", "had", "its", "it's", "they", "them", "what", "which", "where", "when", "who", "how", "then", "than", "all", "any", "some", "one", "two", "too", "very", "just", "like", "will", "would", "could", "should", "may", "might", "must", "only", "over", "under", "near", "through", "about", "been", "being", "also", "out", "off", "onto", "upon", "nothing", "there's", "you're", "don't", "can't", "isn't"]
 )
 
 
