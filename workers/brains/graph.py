@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable
 from functools import lru_cache
 
 from workers.look import Look, Scene
+from workers.oracles.progress import is_load, is_save
 
 MIN_SAMPLES = 4
 TICKING_SHARE = 0.6
@@ -91,6 +92,9 @@ class Map:
         self.refused: Counter[tuple[Node, str]] = Counter()
         self.brought: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
         """label -> times done, times something never seen came of it, times the situation changed"""
+        self.undoes: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        """label -> times it changed the situation, times that led back to where the player had come from"""
+        self.came_from: dict[Node, Node] = {}
         self.start: Node | None = None
         self._read(look)
 
@@ -99,14 +103,18 @@ class Map:
         return self.edges[(node, label)].total() + self.refused[(node, label)]
 
     def _by_labels(self, scene: Scene) -> Node:
-        return (frozenset(self._labels_of(scene)), scene.done)
+        return (self._signs(scene), scene.done)
+
+    def _signs(self, scene: Scene) -> frozenset[str]:
+        # Saving and loading belong to the program around the game: that they are on offer names no situation.
+        return frozenset(label for label in self._labels_of(scene) if not is_save(label) and not is_load(label))
 
     def _by_heading(self, scene: Scene) -> Node:
         lines = self.fold.lines(scene.text)
-        return (frozenset(self._labels_of(scene)), scene.done, lines[0] if lines else "")
+        return (self._signs(scene), scene.done, lines[0] if lines else "")
 
     def _by_text(self, scene: Scene) -> Node:
-        return (frozenset(self._labels_of(scene)), scene.done, self.fold.lines(scene.text))
+        return (self._signs(scene), scene.done, self.fold.lines(scene.text))
 
     def _choose(self, look: Look, ways: list[Callable[[Scene], Node]]) -> Callable[[Scene], Node]:
         results = [self._by_text(scene) for scene in look.scenes]
@@ -134,7 +142,8 @@ class Map:
     def _read(self, look: Look) -> None:
         for index, scene in enumerate(look.scenes):
             node = self.of_scene[index]
-            self.labels[node] = self._labels_of(scene)
+            known_labels = self.labels.get(node, ())
+            self.labels[node] = tuple(dict.fromkeys((*known_labels, *self._labels_of(scene))))
             if scene.done:
                 self.done.add(node)
         known: set[Node] = set()
@@ -156,6 +165,11 @@ class Map:
                 counts[0] += 1
                 counts[1] += after not in known
                 counts[2] += after != before
+                if after != before:
+                    back = self.undoes[past.did]
+                    back[0] += 1
+                    back[1] += self.came_from.get(before) == after
+                    self.came_from.setdefault(after, before)
             self.first_seen.setdefault(after, time + 1)
             known.add(after)
         self.known = known | {self.here}

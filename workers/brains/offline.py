@@ -23,7 +23,9 @@ from workers.oracles.progress import is_load, is_save
 NEARNESS = 0.94
 QUIET_STEPS_TO_SUSPECT = 3
 BOUNDARY_CHANCE = 0.02
-STEPS_BEFORE_LOADING = 4
+STEPS_BEFORE_LOADING = 2
+SURE_OF_UNDOING = 0.7
+RESTART_FACTOR = 0.45
 RESTART_LABEL = "(start again)"
 
 
@@ -84,7 +86,7 @@ def _options(look: Look, chart: Map, offers: dict[str, Offer], rng: random.Rando
     for node, distance in distances.items():
         if node in chart.done:
             continue
-        near = NEARNESS**distance
+        near = NEARNESS**distance * (RESTART_FACTOR if firsts.get(node) == RESTART_LABEL else 1.0)
         for label in chart.labels.get(node, ()):
             tries = chart.tried(node, label)
             hope = _hope(chart, label)
@@ -109,7 +111,7 @@ def _hope(chart: Map, label: str) -> float:
         if other.split(" ", 1)[0].lower() == verb:
             done, new = done + times, new + brought
     by_verb = (1.5 + new) / (2.5 + done)
-    times, brought, _ = chart.brought[label] if label in chart.brought else (0, 0, 0)
+    times, brought, _ = chart.brought.get(label, (0, 0, 0))
     chance = (3 * by_verb + brought) / (3 + times)
     return chance * (1.4 if times == 0 else 1.0)
 
@@ -118,8 +120,14 @@ def _walk(chart: Map, can_restart: bool) -> tuple[dict[Node, int], dict[Node, st
     """Inputs to each known situation by the shortest known way, and the first of them."""
     ways: dict[Node, list[tuple[str, Node]]] = {}
     for (node, label), after in chart.latest.items():
-        if after != node:
+        if after != node and not is_load(label):
             ways.setdefault(node, []).append((label, after))
+    for node, labels in chart.labels.items():
+        # A label that elsewhere leads back ("stop", "close", "go back") is taken to do so here before it is tried.
+        for label in labels:
+            changed, back = chart.undoes.get(label, (0, 0))
+            if node in chart.came_from and changed and back >= SURE_OF_UNDOING * changed and not chart.tried(node, label):
+                ways.setdefault(node, []).append((label, chart.came_from[node]))
     distances: dict[Node, int] = {chart.here: 0}
     firsts: dict[Node, str] = {}
     queue: deque[Node] = deque([chart.here])
@@ -146,7 +154,7 @@ def _certainty(look: Look, chart: Map, labels: tuple[str, ...], can_restart: boo
             break
         quiet.append(past.did)
         others = [n for node, n in chart.edges[(before, past.did)].items() if node != before]
-        times, _, changed = chart.brought[past.did] if past.did in chart.brought else (0, 0, 0)
+        times, _, changed = chart.brought.get(past.did, (0, 0, 0))
         surprised = surprised or bool(others) or (times > 1 and changed > 0)
     if len(quiet) < QUIET_STEPS_TO_SUSPECT or not (surprised or len(quiet) >= 2 * len(labels)):
         return []
@@ -181,6 +189,6 @@ def _saves_and_loads(look: Look, chart: Map, labels: tuple[str, ...]) -> list[_O
     for label in labels:
         if is_load(label) and since_save is not None and since_load is None and news_since_save >= STEPS_BEFORE_LOADING:
             options.append(_Option(worth=2.5 / (1 + 0.5 * loads_tried), first=label, why="load after going on"))
-        if is_save(label) and (since_save is None or news_since_save >= 6 * (1 + saves_tried)):
-            options.append(_Option(worth=1.2 / (1 + 0.3 * saves_tried), first=label, why="save before going on"))
+        if is_save(label) and saves_tried < 4 and not chart.tried(chart.here, label):
+            options.append(_Option(worth=1.2, first=label, why="save before going on"))
     return options
