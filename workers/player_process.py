@@ -12,7 +12,6 @@ import time
 import types
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -210,22 +209,21 @@ class PlayerProcess:
 class StopSignals:
     """Turns SIGTERM, SIGINT and SIGHUP into bytes on a pipe, from before a run is begun until it is delivered.
 
-    After the player's end they change nothing: what is left to do is short, and losing it would lose a run that was
-    paid for.
+    After the player's end they change nothing, until the process has ended: what is left to do is short, and losing
+    it would lose a run that was paid for.
     """
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignals:
         for number in STOP_SIGNALS:
-            self._before[number] = signal.signal(number, self._note)
+            signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         os.close(self.reader)
         os.close(self._writer)
 
