@@ -106,7 +106,7 @@ def test_another_key_is_refused(tmp_path: Path) -> None:
     "raw",
     [
         b"", b"null", b"[]", b"{}", b'{"body": {}, "hmac": ""}', b'{"body": NaN, "hmac": "0"}', b"[" * 100_000,
-        b'{"a":' * 100_000, b'{"body": {"n": ' + b"9" * 5000 + b'}, "hmac": "0"}', 
+        b'{"a":' * 100_000, b'{"body": {"n": ' + b"9" * 5000 + b'}, "hmac": "0"}',
         b'{"body": {"a": "\\ud800"}, "hmac": ""}',
         b'{"body": {}, "body": {}, "hmac": ""}', b"\xff\xfe", b"\x00" * 4096, b" " * (MAX_DELIVERY_BYTES + 1),
     ],
