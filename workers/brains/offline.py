@@ -13,11 +13,10 @@ from collections import deque
 
 import msgspec
 
-from drivers.base import Action
 from workers.brains.base import MAX_PROPOSALS, Proposal
 from workers.brains.graph import Map, Node
 from workers.brains.words import BOUNDARY_TEXTS, commands
-from workers.look import Input, Look, Offer, Scene, read_look
+from workers.look import RESTART_LABEL, Look, Scene, read_look
 from workers.oracles.progress import is_load, is_save
 
 NEARNESS = 0.94
@@ -29,7 +28,6 @@ BOUNDARY_CHANCE = 0.02
 STEPS_BEFORE_LOADING = 2
 SURE_OF_UNDOING = 0.7
 RESTART_FACTOR = 0.45
-RESTART_LABEL = "(start again)"
 
 
 class _Option(msgspec.Struct, kw_only=True):
@@ -47,9 +45,9 @@ class OfflineBrain:
 
     async def propose(self, look: bytes, rng: random.Random) -> tuple[Proposal, ...]:
         seen = read_look(look)
-        offers = {offer.label: offer for offer in seen.offers}
+        offered = seen.scenes[-1].labels
         chart = Map(seen, lambda scene: _labels(scene, seen))
-        options = _options(seen, chart, offers, rng)
+        options = _options(seen, chart, offered, rng)
         chosen: list[_Option] = []
         for option in sorted(options, key=lambda item: -item.worth):
             if all(option.first != other.first for other in chosen):
@@ -57,7 +55,7 @@ class OfflineBrain:
             if len(chosen) == MAX_PROPOSALS:
                 break
         return tuple(
-            Proposal(input=_input(option.first, offers), label=option.first, why=option.why) for option in chosen
+            Proposal(label=option.first, typed=option.first not in offered, why=option.why) for option in chosen
         )
 
 
@@ -69,16 +67,10 @@ def _labels(scene: Scene, look: Look) -> tuple[str, ...]:
     return labels
 
 
-def _input(label: str, offers: dict[str, Offer]) -> Input:
-    if label in offers:
-        return offers[label].input
-    return Input(action=Action(kind="command", text=label))
-
-
-def _options(look: Look, chart: Map, offers: dict[str, Offer], rng: random.Random) -> list[_Option]:
+def _options(look: Look, chart: Map, offered: tuple[str, ...], rng: random.Random) -> list[_Option]:
     here = chart.here
     labels = _labels(look.scenes[-1], look)
-    can_restart = RESTART_LABEL in offers
+    can_restart = RESTART_LABEL in offered
     if not labels:
         return [_Option(worth=1.0, first=RESTART_LABEL, why="nothing else to do")] if can_restart else []
     options = _certainty(look, chart, labels, can_restart)
@@ -131,7 +123,12 @@ def _walk(chart: Map, can_restart: bool) -> tuple[dict[Node, int], dict[Node, st
         # A label that elsewhere leads back ("stop", "close", "go back") is taken to do so here before it is tried.
         for label in labels:
             changed, back = chart.undoes.get(label, (0, 0))
-            if node in chart.came_from and changed and back >= SURE_OF_UNDOING * changed and not chart.tried(node, label):
+            if (
+                node in chart.came_from
+                and changed
+                and back >= SURE_OF_UNDOING * changed
+                and not chart.tried(node, label)
+            ):
                 ways.setdefault(node, []).append((label, chart.came_from[node]))
     distances: dict[Node, int] = {chart.here: 0}
     firsts: dict[Node, str] = {}
