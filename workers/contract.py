@@ -260,7 +260,7 @@ def verify_delivery(raw: bytes, key_hex: str, *, job: Job, job_sha256: str) -> D
         if not isinstance(document["body"], dict) or not isinstance(document["hmac"], str):
             raise DeliveryRefusedError("its body is no object or its hmac no text")
         expected = _spell_delivery(document["body"], key_hex)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
         raise DeliveryRefusedError(f"it is not JSON as a worker writes it ({error})") from error
     if not hmac.compare_digest(raw, expected):
         raise DeliveryRefusedError("it was not signed with this reservation's key, or its bytes were changed")
@@ -275,9 +275,10 @@ def verify_delivery(raw: bytes, key_hex: str, *, job: Job, job_sha256: str) -> D
     }  # fmt: skip
     wrong = [f"{name} is {getattr(delivery, name)!r}, not {value!r}" for name, value in asked.items()
              if getattr(delivery, name) != value]  # fmt: skip
-    for name in ("definition_digest", "grader_digest"):
-        if getattr(delivery.completion, name) != getattr(job, name):
-            wrong.append(f"{name} is {getattr(delivery.completion, name)!r}, not {getattr(job, name)!r}")
+    if delivery.completion.definition_digest != job.definition_digest:
+        wrong.append("definition_digest is not the job's")
+    if delivery.completion.grader_digest != job.grader_digest:
+        wrong.append("grader_digest is not the job's")
     named = {artefact.path for artefact in delivery.artefacts}
     if len(named) != len(delivery.artefacts):
         wrong.append("an artefact is named twice")
@@ -383,3 +384,24 @@ class RunReport(_Report, frozen=True, kw_only=True):
     control: ControlRun | None = None
     timeline: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """one row a step, small: step, action (text), effect (words), finding ids"""
+
+
+# -- personas ------------------------------------------------------------------------------------------------------
+
+
+def load_persona(name_or_path: str) -> dict[str, Any]:
+    """Read a shipped persona by name, or a user's own file by path, as the checked plain data of `PlayOrder.persona`.
+
+    Raises `workers.personas.PersonaError` (a `ValueError`) naming the file and every key that is unknown or out of
+    range.
+    """
+    from workers.personas import load, to_data
+
+    return to_data(load(name_or_path))
+
+
+def persona_names() -> tuple[str, ...]:
+    """The shipped personas, in alphabetical order."""
+    from workers.personas import names
+
+    return names()
