@@ -64,7 +64,7 @@ def render_html(aggregate: Aggregate, campaign: Campaign, report_directory: str)
             compared=_compared(aggregate.controller_comparison),
             max_compared=MAX_COMPARED,
             plain_runs=list(enumerate(aggregate.runs[:MAX_PLAIN_RUNS])),
-            runs_json=json_for_html(seen_data([_run_data(row, positions, timelines) for row in aggregate.runs])),
+            runs_json=json_for_html(seen_data([_run_data(row) for row in aggregate.runs])),
             timelines=timelines,
             style=style,
             script=script,
@@ -118,10 +118,10 @@ def _timelines(aggregate: Aggregate, campaign: Campaign) -> Timelines:
     left_out, used = 0, 0
     for position in order:
         run = campaign.runs[position]
-        rows = _timeline_rows(run, numbers, at_steps.get(run.run_id, {}))
-        if not rows:
+        if run.report is None:
             continue
-        text = json_for_html(rows)
+        rows = _timeline_rows(run, numbers, at_steps.get(run.run_id, {}))
+        text = json_for_html({**seen_data(_run_more(aggregate.runs[position])), "rows": rows})
         if used + len(text) > MAX_INLINE_TIMELINE_BYTES:
             left_out += 1
             continue
@@ -249,38 +249,43 @@ def _compared(comparison: dict[str, Any] | None) -> list[dict[str, Any]]:
     return rows
 
 
-def _run_data(row: RunRow, positions: dict[str, int], timelines: Timelines) -> dict[str, Any]:
-    """What the script draws a run from. Seeds are words: they can be larger than a number in a browser holds."""
-    position = positions[row.run_id]
+def _run_data(row: RunRow) -> dict[str, Any]:
+    """What the list of runs is drawn and filtered from: read whole when the page opens, so it is short."""
     data: dict[str, Any] = {
         "id": row.run_id,
         "scenario": row.scenario_id,
         "persona": row.persona,
         "controller": row.controller,
         "repetition": row.repetition,
-        "seed": "" if row.seed is None else str(row.seed),
         "state": row.state,
         "end": row.end_reason,
         "played": row.played,
         "why": one_line(row.why_not_played),
         "partial": row.partial,
         "actions": row.actions_taken,
-        "seconds": row.wall_seconds,
         "findings": row.findings,
         "worst": row.worst,
-        "attempts": row.attempts,
         "qualifying": row.qualifying,
         "summary": one_line(row.summary, 1_200),
+        "report": row.report_path,
+        "transcript": row.transcript_path,
+        "video": row.video_path,
+    }
+    return {key: value for key, value in data.items() if value not in ("", [], {}, None)}
+
+
+def _run_more(row: RunRow) -> dict[str, Any]:
+    """What an opened run shows besides its timeline. Seeds are words: a browser's numbers do not hold all of them."""
+    data: dict[str, Any] = {
+        "seed": "" if row.seed is None else str(row.seed),
+        "seconds": row.wall_seconds,
+        "attempts": row.attempts,
         "worked": [one_line(text) for text in row.what_worked[:20]],
         "inTheWay": [one_line(text) for text in row.in_the_way[:20]],
         "keep": one_line(row.keep_playing, 600),
         "coverage": row.coverage,
         "counts": {key: count for key, count in row.counts.items() if count},
         "recording": one_line(row.recording),
-        "report": row.report_path,
-        "transcript": row.transcript_path,
-        "video": row.video_path,
-        "timeline": position in timelines.elements,
     }
     return {key: value for key, value in data.items() if value not in ("", [], {}, None)}
 

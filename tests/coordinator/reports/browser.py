@@ -47,7 +47,7 @@ class OpenReport:
         self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
         self.page.goto(self._own)
         if ready:
-            self.page.wait_for_selector("html[data-ready=yes]", state="attached")
+            self.page.wait_for_selector("html[data-ready]", state="attached")
 
     def _route(self, route: Route) -> None:
         if route.request.url.split("#", 1)[0] == self._own:
