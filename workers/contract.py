@@ -17,8 +17,9 @@ DELIVERY_VERSION = 1
 REPORT_SCHEMA_VERSION = "1.0"
 MAX_DELIVERY_BYTES = 1 << 20
 ENVIRONMENT_ALLOWED = frozenset(
-    "PATH LANG LANGUAGE TZ DISPLAY XAUTHORITY LD_LIBRARY_PATH LIBGL_ALWAYS_SOFTWARE GODOT PLAYWRIGHT_BROWSERS_PATH".split()
-)
+    {"PATH", "LANG", "LANGUAGE", "TZ", "DISPLAY", "XAUTHORITY", "LD_LIBRARY_PATH", "LIBGL_ALWAYS_SOFTWARE", "GODOT",
+     "PLAYWRIGHT_BROWSERS_PATH"}
+)  # fmt: skip
 """What a worker and its games may see of the coordinator's environment, beside every `LC_*`: no account token."""
 
 JobKind = Literal["play", "probe", "inspect", "simulate", "replay"]
@@ -225,14 +226,8 @@ class Delivery(_Control, frozen=True, kw_only=True):
 
 
 _ANSWERED = (
-    "batch_id",
-    "reservation_id",
-    "scenario_id",
-    "execution_id",
-    "ordinal",
-    "definition_digest",
-    "grader_digest",
-)
+    "batch_id", "reservation_id", "scenario_id", "execution_id", "ordinal", "definition_digest", "grader_digest",
+)  # fmt: skip
 
 
 class DeliveryRefusedError(Exception):
