@@ -44,7 +44,7 @@ class Random:
 
 
 def choose_gates(shift: int) -> dict:
-    """Which place and feature each planted bug sits behind; shift 0 is the first gate of each, any other none of those."""
+    """Which place and feature each planted bug sits behind; any shift but 0 moves those that have several."""
     if shift == 0:
         return {bug: places[0] for bug, places in WORLD["gates"].items()}
     random = Random(shift)

@@ -96,10 +96,9 @@ def test_the_same_seed_and_moves_give_the_same_turns_in_python_and_javascript(tm
 def test_seeds_that_differ_past_53_bits_are_different_caves(tmp_path: Path) -> None:
     for bridge_file in ("bridge.json", "bridge-js.json"):
         first = [
-            asyncio.run(play(tmp_path, settings_of(bridge_file), seed, []))[0].frame_hash
-            for seed in range(2**64 - 8, 2**64)
+            asyncio.run(play(tmp_path, settings_of(bridge_file), seed, []))[0].frame_hash for seed in (2**53, 2**53 + 1)
         ]
-        assert len(set(first)) > 1
+        assert first[0] != first[1]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -216,7 +215,7 @@ async def show(directory: Path, settings: dict[str, Any], seed: int, bug: str, m
 @pytest.mark.parametrize("bridge_file", ["bridge.json", pytest.param("bridge-js.json", marks=needs_node)])
 @pytest.mark.parametrize("bug", BUGS)
 def test_each_declared_input_shows_its_bug_over_the_real_bridge(tmp_path: Path, bug: str, bridge_file: str) -> None:
-    for shift, seeds in (("0", ("1", "4")), ("4", ("2",))):
+    for shift, seeds in (("0", ("1",)), ("4", ("2",))):
         settings = settings_of(bridge_file, "--bugs", bug, "--shift", shift)
         for seed in seeds:
             moves = PLANTED["shifts"][shift][bug]["inputs"][seed]
