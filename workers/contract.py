@@ -150,10 +150,7 @@ class Job(_Control, frozen=True, kw_only=True):
 
 
 class Begun(_Control, frozen=True, kw_only=True):
-    """`runs/ID/begun`, made exclusively before anything that costs: which process supervises the run.
-
-    `process_start` is field 22 of `/proc/PID/stat` (clock ticks since boot); with `boot_id` it names the process.
-    """
+    """`runs/ID/begun`, made before anything that costs; `process_start` is field 22 of the supervisor's /proc stat."""
 
     pid: int
     boot_id: str
@@ -287,8 +284,7 @@ def verify_delivery(raw: bytes, key_hex: str, *, job: Job, job_sha256: str) -> D
 def _spell_delivery(body: Any, key_hex: str) -> bytes:
     compact = msgspec.json.encode(body, order="sorted")
     mac = hmac.new(bytes.fromhex(key_hex), b"playlane/delivery/1\n" + compact, hashlib.sha256).hexdigest()
-    document = msgspec.json.encode({"body": msgspec.Raw(compact), "hmac": mac})
-    return msgspec.json.format(document, indent=2) + b"\n"
+    return msgspec.json.format(msgspec.json.encode({"body": msgspec.Raw(compact), "hmac": mac}), indent=2) + b"\n"
 
 
 # -- the run's report ----------------------------------------------------------------------------------------------
