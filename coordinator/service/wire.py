@@ -15,6 +15,10 @@ MICRODOLLARS_PER_CENT = 10_000
 RUN_STATES = ("queued", "launching", "playing", "reporting", "uploading")
 FINAL_RUN_STATES = ("succeeded", "failed", "canceled", "budget_exceeded", "skipped", "stalled")
 MODULES = ("persona_playtest", "aggregate_report", "balance_sim")
+CONTROLLERS = ("standard", "jev", "rune")
+RUN_LENGTHS = ("standard", "long")
+MAX_CENTS = 10**11
+"""No amount on the wire is above this: a thousand million dollars is a mistake, not a price."""
 RunLength = Literal["standard", "long"]
 
 
