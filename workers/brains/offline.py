@@ -77,6 +77,7 @@ def _options(look: Look, chart: Map, offered: tuple[str, ...], rng: random.Rando
     options += _saves_and_loads(look, chart, labels)
     if look.free_text and rng.random() < BOUNDARY_CHANCE:
         options.append(_Option(worth=2.0, first=rng.choice(BOUNDARY_TEXTS), why="a text at the bounds"))
+    hopes = _Hopes(chart)
     distances, firsts = _walk(chart, can_restart)
     for node, distance in distances.items():
         if node in chart.done:
@@ -86,9 +87,8 @@ def _options(look: Look, chart: Map, offered: tuple[str, ...], rng: random.Rando
             if is_save(label) or is_load(label):
                 continue
             tries = chart.tried(node, label)
-            hope = _hope(chart, label)
             if tries == 0:
-                worth, why = hope * near, "not tried here"
+                worth, why = hopes.of(label) * near, "not tried here"
             else:
                 changed = sum(n for after, n in chart.edges[(node, label)].items() if after != node)
                 worth = 0.02 * near * (0.2 + changed / tries) / (1 + tries) ** 1.5
@@ -100,17 +100,26 @@ def _options(look: Look, chart: Map, offered: tuple[str, ...], rng: random.Rando
     return options
 
 
-def _hope(chart: Map, label: str) -> float:
+def _verb(label: str) -> str:
+    return label.split(" ", 1)[0].lower()
+
+
+class _Hopes:
     """The chance that a label brings something new, from what it and its first word brought so far."""
-    verb = label.split(" ", 1)[0].lower()
-    done = new = 0
-    for other, (times, brought, _) in chart.brought.items():
-        if other.split(" ", 1)[0].lower() == verb:
-            done, new = done + times, new + brought
-    by_verb = (1.5 + new) / (2.5 + done)
-    times, brought, _ = chart.brought.get(label, (0, 0, 0))
-    chance = (3 * by_verb + brought) / (3 + times)
-    return chance * (1.4 if times == 0 else 1.0)
+
+    def __init__(self, chart: Map) -> None:
+        self._chart = chart
+        self._verbs: dict[str, tuple[int, int]] = {}
+        for label, (times, brought, _) in chart.brought.items():
+            done, new = self._verbs.get(_verb(label), (0, 0))
+            self._verbs[_verb(label)] = (done + times, new + brought)
+
+    def of(self, label: str) -> float:
+        done, new = self._verbs.get(_verb(label), (0, 0))
+        by_verb = (1.5 + new) / (2.5 + done)
+        times, brought, _ = self._chart.brought.get(label, (0, 0, 0))
+        chance = (3 * by_verb + brought) / (3 + times)
+        return chance * (1.4 if times == 0 else 1.0)
 
 
 def _walk(chart: Map, can_restart: bool) -> tuple[dict[Node, int], dict[Node, str]]:
