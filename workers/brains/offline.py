@@ -140,11 +140,14 @@ class _Hopes:
             by_verb = (by_verb + 2 * (1.5 + new) / (2.5 + done)) / 3
         times, brought, _ = self._chart.brought.get(label, (0, 0, 0))
         chance = (3 * by_verb + brought) / (3 + times)
-        # What the opening text speaks of (a task, a rumour) is likelier to matter than what it does not mention.
+        chance *= 1.4 if times == 0 else 1.0
+        if not self._typed:
+            return chance
+        # Among made-up commands, those with words of the opening text (a task, a rumour) are likelier to matter.
         said = words(label)
         named = said[1:] or said
         share = sum(word in self._told for word in named) / len(named) if named else 0.0
-        return chance * (1.4 if times == 0 else 1.0) * (1 + TOLD_BONUS * share)
+        return chance * (1 + TOLD_BONUS * share)
 
 
 def _walk(chart: Map, can_restart: bool) -> tuple[dict[Node, int], dict[Node, str]]:
