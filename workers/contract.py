@@ -293,3 +293,24 @@ class RunReport(_Report, frozen=True, kw_only=True):
     control: ControlRun | None = None
     timeline: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """one row a step, small: step, action (text), effect (words), finding ids"""
+
+
+# -- personas ------------------------------------------------------------------------------------------------------
+
+
+def load_persona(name_or_path: str) -> dict[str, Any]:
+    """Read a shipped persona by name, or a user's own file by path, as the checked plain data of `PlayOrder.persona`.
+
+    Raises `workers.personas.PersonaError` (a `ValueError`) naming the file and every key that is unknown or out of
+    range.
+    """
+    from workers.personas import load, to_data
+
+    return to_data(load(name_or_path))
+
+
+def persona_names() -> tuple[str, ...]:
+    """The shipped personas, in alphabetical order."""
+    from workers.personas import names
+
+    return names()
