@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -16,7 +17,7 @@ from coordinator.tables import TableFaults, read_table
 
 MAX_BUILD_FILES = 20_000
 MAX_BUILD_BYTES = 2 << 30
-MAX_BRIDGE_BYTES = 256 << 10
+MAX_BRIDGE_BYTES = 64_000
 _CHUNK_BYTES = 1 << 20
 # Written by tools or by ourselves, not by the game's author: a run must not change what the next one is called.
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
@@ -26,13 +27,14 @@ SKIPPED_FILES = frozenset({"playlane.toml", "playlane-findings.toml"})
 class BridgeFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """`bridge.json`: how a game that speaks the bridge protocol is started. `cwd` is relative to the file's folder."""
 
-    command: list[str] | None = None
+    driver: Literal["cli_stdio"] = "cli_stdio"
+    command: list[str] | str | None = None
     cwd: str | None = None
     env: dict[str, str] = msgspec.field(default_factory=dict)
-    startup_timeout_ms: int | None = None
-    step_timeout_ms: int | None = None
-    sessions: int | None = None
-    seed_bits: int | None = None
+    startup_timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=600_000)] = 10_000
+    step_timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=600_000)] = 5_000
+    sessions: Annotated[int, msgspec.Meta(ge=1, le=1_024)] = 1
+    seed_bits: Literal[32, 53, 64] = 64
     python: str | None = None
     gymnasium: str | None = None
 
@@ -76,12 +78,11 @@ def _check_bridge(bridge: BridgeFile, faults: TableFaults) -> None:
             faults.add(key, "is for simulation batches, which play inside one process; playing needs a command")
     if bridge.python is None and bridge.gymnasium is None and not bridge.command:
         faults.add("command", 'is missing: a list of words, as in ["python3", "game.py"]')
-    for key in ("startup_timeout_ms", "step_timeout_ms", "sessions"):
-        value = getattr(bridge, key)
-        if value is not None and value < 1:
-            faults.add(key, f"is {value}, at least 1 is needed")
-    if bridge.seed_bits not in (None, 32, 53, 64):
-        faults.add("seed_bits", f"is {bridge.seed_bits}; 32, 53 or 64 are possible")
+    if isinstance(bridge.command, str):
+        try:
+            shlex.split(bridge.command)
+        except ValueError as error:
+            faults.add("command", f"cannot be split into words: {error}")
 
 
 def bridge_folder(path: Path, bridge: dict[str, Any]) -> Path:
@@ -114,7 +115,8 @@ def bridge_build(path: Path, patterns: Sequence[str] = ()) -> Build:
     else:
         for root in {base, folder}:
             found.update(_files_below(root, path))
-        found.update(_named_by_command(bridge.get("command") or [], folder))
+        command = bridge.get("command") or []
+        found.update(_named_by_command(shlex.split(command) if isinstance(command, str) else command, folder))
     if len(found) > MAX_BUILD_FILES:
         raise _too_large(path, f"has more than {MAX_BUILD_FILES} files")
     rows: list[tuple[str, int, str]] = []

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-from workers.contract import Brief
 
 from coordinator.errors import CoordinatorError
 from coordinator.tables import TableFaults, read_table
+from workers.contract import Brief
 
 MAX_CONFIGURATION_BYTES = 1 << 20
 CONFIGURATION_NAME = "playlane.toml"
@@ -189,9 +189,10 @@ def parse_configuration(text: str, where: str) -> Configuration:
         raise ConfigurationError(where, [f"is not TOML: {error}"]) from error
     faults = TableFaults()
     found = read_table(Configuration, table, "", faults)
+    if isinstance(brief := table.get("brief"), dict):
+        _check_goal("brief", brief.get("goal_when"), faults)
     if found is not None:
         _check_targets(found, faults)
-        _check_brief("brief", found.brief, faults)
     if faults.faults or found is None:
         raise ConfigurationError(where, faults.faults)
     return found
@@ -223,7 +224,7 @@ def check_target(key: str, target: Target, faults: TableFaults) -> None:
     if target.driver_config and target.path and kind == "bridge":
         faults.add(f"{key}.path", "stands beside driver_config; a bridge has one file, name it once")
     if target.brief is not None:
-        _check_brief(f"{key}.brief", target.brief, faults)
+        _check_goal(f"{key}.brief", target.brief.goal_when, faults)
 
 
 def target_driver(target: Target) -> DriverName:
@@ -260,9 +261,9 @@ _GOAL_WHEN = re.compile(
 )
 
 
-def _check_brief(key: str, brief: BriefTable, faults: TableFaults) -> None:
-    if brief.goal_when is not None and not _GOAL_WHEN.match(brief.goal_when):
+def _check_goal(key: str, goal_when: object, faults: TableFaults) -> None:
+    if isinstance(goal_when, str) and not _GOAL_WHEN.match(goal_when):
         faults.add(
             f"{key}.goal_when",
-            f"{brief.goal_when!r} does not compare one path of the state with a literal, as in: state.level >= 3",
+            f"{goal_when!r} does not compare one path of the state with a literal, as in: state.level >= 3",
         )

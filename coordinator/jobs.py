@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from workers.contract import JOB_VERSION, Brief, Job, JobKind, Limits, PlayOrder, ProbeOrder
 
 from coordinator.builds import bridge_folder
 from coordinator.errors import RefusedError
 from coordinator.records import Permit
+from workers.contract import JOB_VERSION, Brief, Job, JobKind, Limits, PlayOrder, ProbeOrder
 
 KEY_BYTES = 32
 # The player ends itself at its wall clock and still has to write its report; the supervisor's limit comes later.
@@ -26,7 +26,9 @@ def job_for(permit: Permit, scenario: dict[str, Any], *, project: Path, control_
     """
     playtest = scenario.get("playtest")
     if not isinstance(playtest, dict) or playtest.get("kind") != "play":
-        raise RefusedError(f"scenario {permit.scenario_id!r} has no playtest of kind play; plan it with coordinate plan")
+        raise RefusedError(
+            f"scenario {permit.scenario_id!r} has no playtest of kind play; plan it with coordinate plan"
+        )
     control = control_directory.absolute()
     limits = playtest["limits"]
     return Job(

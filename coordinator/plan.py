@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import workers.contract
-from workers.contract import REPORT_SCHEMA_VERSION
 
+import workers.contract
 from coordinator.builds import Build, bridge_build, read_bridge
 from coordinator.configuration import DEFAULT_SEED, Target, target_driver, target_kind, target_name
-from coordinator.documents import content_sha256, sha256
+from coordinator.documents import content_sha256, decode, encode, sha256
 from coordinator.errors import RefusedError
+from coordinator.manifest import same
 from coordinator.records import MANIFEST_VERSION
 from coordinator.settings import Settings, bridge_path, brief_of
+from workers.contract import REPORT_SCHEMA_VERSION
 
 PRODUCT_LANE = "local-build"
 _DIGESTED = (
@@ -55,7 +56,7 @@ def make_manifest(settings: Settings, *, campaign_id: str, now: str) -> dict[str
             " punctuation"
         )
     capabilities = {name for scenario in scenarios for name in scenario["capabilities"]}
-    return {
+    document = {
         "version": MANIFEST_VERSION,
         "campaignId": campaign_id,
         "frozenAt": now,
@@ -70,6 +71,8 @@ def make_manifest(settings: Settings, *, campaign_id: str, now: str) -> dict[str
         "evalPr": None,
         "scenarios": scenarios,
     }
+    # As it will be read back: a plan and its file must not differ by a tuple or a number's type.
+    return decode(encode(document))
 
 
 def _scenario(
@@ -213,7 +216,7 @@ def diff_manifests(old: dict[str, Any], new: dict[str, Any]) -> PlanDiff:
 
 def _changed_parts(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     first, second = old.get("playtest") or {}, new["playtest"]
-    parts = [key for key in _DIGESTED if first.get(key) != second.get(key)]
+    parts = [key for key in _DIGESTED if not same(first.get(key), second.get(key))]
     if (first.get("build") or {}).get("digest") != second["build"]["digest"]:
         parts.append("build")
     if old.get("qualifyingGraderDigest") != new["qualifyingGraderDigest"]:
@@ -245,10 +248,12 @@ def replan(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         if name not in after and scenario["attempts"]:
             raise RefusedError(f"plan: {name} was attempted and is not in the new plan; plan a new campaign")
     scenarios = [
-        {**before[name], **copy.deepcopy(scenario), "attempts": before[name]["attempts"]} if name in before else scenario
+        {**before[name], **copy.deepcopy(scenario), "attempts": before[name]["attempts"]}
+        if name in before
+        else scenario
         for name, scenario in after.items()
     ]
-    kept = {key: old[key] for key in ("campaignId", "corePrs", "evalPr") if key in old}
+    kept: dict[str, Any] = {key: old[key] for key in ("campaignId", "corePrs", "evalPr") if key in old}
     return {**old, **new, **kept, "scenarios": scenarios}
 
 

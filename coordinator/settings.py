@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from workers.contract import PersonaError, load_persona, persona_names
 
 from coordinator.builds import read_bridge
 from coordinator.configuration import (
@@ -27,6 +26,7 @@ from coordinator.configuration import (
     target_name,
 )
 from coordinator.tables import TableFaults
+from workers.contract import load_persona, persona_names
 
 COMPARING_DRIVERS = ("playwright_web", "godot_driver", "cli_stdio", "terminal")
 MAX_CONTROLLERS = 3
@@ -237,14 +237,16 @@ def _choose_personas(project: Path, run: Run, flags: Overrides, faults: TableFau
     key = "--personas" if flags.personas is not None else "run.personas"
     asked = _split(flags.personas) if flags.personas is not None else list(run.personas)
     if asked == ["all"]:
-        asked = persona_names()
+        asked = list(persona_names())
     if not asked:
         faults.add(key, f"names nobody; known: {', '.join(persona_names())}, all")
     found: dict[str, dict[str, Any]] = {}
     for one in asked:
         try:
-            persona = load_persona(one, project)
-        except PersonaError as error:
+            # A name is a shipped persona; a file named in playlane.toml is relative to it, one in a flag to the shell.
+            own_file = one.endswith(".toml") and flags.personas is None
+            persona = load_persona(str(project / one) if own_file else one)
+        except ValueError as error:
             faults.add(key, str(error))
             continue
         if persona["name"] in found:
