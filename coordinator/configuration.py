@@ -6,6 +6,7 @@ annotated example is docs/examples/playlane.toml, the schema coordinator/schemas
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -256,14 +257,26 @@ def default_max_actions(driver: str) -> int:
 # -- the brief -------------------------------------------------------------------------------------------------------
 
 _GOAL_WHEN = re.compile(
-    r"^\s*state(\.[A-Za-z_][A-Za-z0-9_]*|\[\d+\])+\s*(==|!=|>=|<=|>|<)\s*"
-    r"(-?\d+(\.\d+)?|true|false|null|\"[^\"]*\"|'[^']*')\s*$"
+    r"\s*(state|progress|scene|url|outcome|metrics|goal)(\.[A-Za-z_][\w-]*|\[\d+\])*\s*"
+    r"((==|!=|>=|<=|>|<)\s*(?P<value>.+?))?\s*"
 )
 
 
+def _is_goal_test(text: str) -> bool:
+    match = _GOAL_WHEN.fullmatch(text)
+    if match is None or match["value"] is None:
+        return match is not None
+    try:
+        json.loads(match["value"])
+    except ValueError:
+        return False
+    return True
+
+
 def _check_goal(key: str, goal_when: object, faults: TableFaults) -> None:
-    if isinstance(goal_when, str) and not _GOAL_WHEN.match(goal_when):
+    if isinstance(goal_when, str) and not _is_goal_test(goal_when):
         faults.add(
             f"{key}.goal_when",
-            f"{goal_when!r} does not compare one path of the state with a literal, as in: state.level >= 3",
+            f"{goal_when!r} does not compare one path with a literal, as in: state.level >= 3 (paths begin with state,"
+            " progress, scene, url, outcome, metrics or goal; texts stand in double quotes)",
         )

@@ -31,7 +31,7 @@ from workers.contract import load_persona, persona_names
 COMPARING_DRIVERS = ("playwright_web", "godot_driver", "cli_stdio", "terminal")
 MAX_CONTROLLERS = 3
 MAX_SCENARIOS = 2_000
-FAIL_ON = ("critical", "major", "minor", "never")
+FAIL_ON = ("critical", "major", "minor", "new:critical", "new:major", "new:minor", "never")
 DEFAULT_BRIEF = BriefTable(
     goals=["Play the game as its player would and get as far as you can."],
     success="You reach an ending that the game calls a success.",
@@ -61,6 +61,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     time_limit_seconds: float | None = None
     long: bool = False
     fail_on: str | None = None
+    baseline: str | None = None
     realtime: bool = False
     no_control: bool = False
     record_video: bool = False
@@ -84,6 +85,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wall_seconds: float
     limits: LimitsTable
     fail_on: str
+    baseline: Path | None
     control_run: bool
     realtime: bool
     record_video: bool
@@ -109,6 +111,7 @@ def settle(project: Path, configuration: Configuration | None, flags: Overrides)
     fail_on = flags.fail_on or run.fail_on
     if fail_on not in FAIL_ON:
         faults.add("--fail-on", f"{fail_on!r} is not known; known: {', '.join(FAIL_ON)}")
+    _check_baseline(fail_on, flags.baseline, faults)
     personas = _choose_personas(project, run, flags, faults)
     brief = configuration.brief if configuration is not None else BriefTable()
     for target in targets:
@@ -143,6 +146,7 @@ def settle(project: Path, configuration: Configuration | None, flags: Overrides)
         wall_seconds=(wall if wall is not None else 600.0) * factor,
         limits=run.limits,
         fail_on=fail_on,
+        baseline=Path(flags.baseline).absolute() if flags.baseline is not None else None,
         control_run=run.control_run and not flags.no_control and brain != "random",
         realtime=run.realtime or flags.realtime,
         record_video=flags.record_video,
@@ -231,6 +235,15 @@ def _check_brain(brain: str, model: str | None, controllers: Sequence[str], faul
         faults.add("--model", f"{model!r}: the brain {brain} uses no model; leave it out")
     if "jev" in controllers:
         faults.add("controller jev", f"needs a brain with a model, and {brain} has none; use standard or rune")
+
+
+def _check_baseline(fail_on: str, baseline: str | None, faults: TableFaults) -> None:
+    if fail_on.startswith("new:") and baseline is None:
+        faults.add("--fail-on", f"{fail_on} needs --baseline FILE: the aggregate.json of the campaign to compare with")
+    if baseline is not None and not fail_on.startswith("new:"):
+        faults.add("--baseline", f"has no meaning with --fail-on {fail_on}; use new:critical, new:major or new:minor")
+    if baseline is not None and not Path(baseline).is_file():
+        faults.add("--baseline", f"{baseline} is not a file")
 
 
 def _choose_personas(project: Path, run: Run, flags: Overrides, faults: TableFaults) -> list[dict[str, Any]]:
