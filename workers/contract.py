@@ -6,6 +6,8 @@ Control files spell their fields in camelCase, report files in snake_case.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from typing import Any, Literal
 
 import msgspec
@@ -14,6 +16,11 @@ JOB_VERSION = 1
 DELIVERY_VERSION = 1
 REPORT_SCHEMA_VERSION = "1.0"
 MAX_DELIVERY_BYTES = 1 << 20
+ENVIRONMENT_ALLOWED = frozenset(
+    {"PATH", "LANG", "LANGUAGE", "TZ", "DISPLAY", "XAUTHORITY", "LD_LIBRARY_PATH", "LIBGL_ALWAYS_SOFTWARE", "GODOT",
+     "PLAYWRIGHT_BROWSERS_PATH"}
+)  # fmt: skip
+"""What a worker and its games may see of the coordinator's environment, beside every `LC_*`: no account token."""
 
 JobKind = Literal["play", "probe", "inspect", "simulate", "replay"]
 EndReason = Literal[
@@ -142,6 +149,19 @@ class Job(_Control, frozen=True, kw_only=True):
     """Names of environment variables whose values are looked for in every artefact; never the values."""
 
 
+class Begun(_Control, frozen=True, kw_only=True):
+    """`runs/ID/begun`, made exclusively before anything that costs: which process supervises the run.
+
+    `process_start` is field 22 of `/proc/PID/stat` (clock ticks since boot); with `boot_id` it names the process.
+    """
+
+    pid: int
+    boot_id: str
+    process_start: str
+    host: str
+    at: str
+
+
 # -- what it shows while it runs -----------------------------------------------------------------------------------
 
 
@@ -203,6 +223,76 @@ class Delivery(_Control, frozen=True, kw_only=True):
     end_reason: EndReason
     artefacts: list[Artefact]
     stop: DeliveredStop | None = None
+
+
+class DeliveryRefusedError(Exception):
+    """A file of the inbox is not a delivery of the job it names; `reason` is one sentence."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"delivery refused: {reason}")
+
+
+def sign_delivery(delivery: Delivery, key_hex: str) -> bytes:
+    """The bytes of a delivery file, the only spelling that verifies.
+
+    Sorted keys, two-space indent, one newline at the end; `hmac` is HMAC-SHA-256 under the job's key over the name of
+    the format and the body's compact spelling. Raises `DeliveryRefusedError` above `MAX_DELIVERY_BYTES`.
+    """
+    raw = _spell_delivery(msgspec.to_builtins(delivery), key_hex)
+    if len(raw) > MAX_DELIVERY_BYTES:
+        raise DeliveryRefusedError(f"it has {len(raw)} bytes, more than {MAX_DELIVERY_BYTES}")
+    return raw
+
+
+def verify_delivery(raw: bytes, key_hex: str, *, job: Job, job_sha256: str) -> Delivery:
+    """The delivery in `raw`, if it was signed under the key and answers exactly this job.
+
+    Since the bytes must be the one spelling of their content, every edit is noticed, white space, duplicate keys and
+    NaN included. Raises `DeliveryRefusedError`.
+    """
+    if len(raw) > MAX_DELIVERY_BYTES:
+        raise DeliveryRefusedError(f"it has {len(raw)} bytes, more than {MAX_DELIVERY_BYTES}")
+    try:
+        document = msgspec.json.decode(raw)
+        if not isinstance(document, dict) or document.keys() != {"body", "hmac"}:
+            raise DeliveryRefusedError("it is not an object of body and hmac")
+        if not isinstance(document["body"], dict) or not isinstance(document["hmac"], str):
+            raise DeliveryRefusedError("its body is no object or its hmac no text")
+        expected = _spell_delivery(document["body"], key_hex)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise DeliveryRefusedError(f"it is not JSON as a worker writes it ({error})") from error
+    if not hmac.compare_digest(raw, expected):
+        raise DeliveryRefusedError("it was not signed with this reservation's key, or its bytes were changed")
+    try:
+        delivery = msgspec.convert(document["body"], Delivery)
+    except msgspec.ValidationError as error:
+        raise DeliveryRefusedError(f"its body has not the form of a delivery: {error}") from error
+    asked = {
+        "version": DELIVERY_VERSION, "batch_id": job.batch_id, "reservation_id": job.reservation_id,
+        "scenario_id": job.scenario_id, "execution_id": job.execution_id, "ordinal": job.ordinal,
+        "job_sha256": job_sha256,
+    }  # fmt: skip
+    wrong = [f"{name} is {getattr(delivery, name)!r}, not {value!r}" for name, value in asked.items()
+             if getattr(delivery, name) != value]  # fmt: skip
+    for name in ("definition_digest", "grader_digest"):
+        if getattr(delivery.completion, name) != getattr(job, name):
+            wrong.append(f"{name} is {getattr(delivery.completion, name)!r}, not {getattr(job, name)!r}")
+    named = {artefact.path for artefact in delivery.artefacts}
+    if len(named) != len(delivery.artefacts):
+        wrong.append("an artefact is named twice")
+    if unvouched := [path for path in delivery.completion.evidence_paths if path not in named]:
+        wrong.append(f"evidence without size and SHA-256: {', '.join(unvouched[:3])}")
+    if wrong:
+        raise DeliveryRefusedError("; ".join(wrong))
+    return delivery
+
+
+def _spell_delivery(body: Any, key_hex: str) -> bytes:
+    compact = msgspec.json.encode(body, order="sorted")
+    mac = hmac.new(bytes.fromhex(key_hex), b"playlane/delivery/1\n" + compact, hashlib.sha256).hexdigest()
+    document = msgspec.json.encode({"body": msgspec.Raw(compact), "hmac": mac})
+    return msgspec.json.format(document, indent=2) + b"\n"
 
 
 # -- the run's report ----------------------------------------------------------------------------------------------
