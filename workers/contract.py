@@ -404,3 +404,10 @@ def persona_names() -> tuple[str, ...]:
     from workers.personas import names
 
     return names()
+
+
+def persona_schema() -> dict[str, Any]:
+    """The JSON Schema of a persona file, as its reader checks it."""
+    from workers.personas import Persona
+
+    return msgspec.json.schema(Persona)
