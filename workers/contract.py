@@ -260,7 +260,7 @@ def verify_delivery(raw: bytes, key_hex: str, *, job: Job, job_sha256: str) -> D
         if not isinstance(document["body"], dict) or not isinstance(document["hmac"], str):
             raise DeliveryRefusedError("its body is no object or its hmac no text")
         expected = _spell_delivery(document["body"], key_hex)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
         raise DeliveryRefusedError(f"it is not JSON as a worker writes it ({error})") from error
     if not hmac.compare_digest(raw, expected):
         raise DeliveryRefusedError("it was not signed with this reservation's key, or its bytes were changed")
@@ -275,9 +275,10 @@ def verify_delivery(raw: bytes, key_hex: str, *, job: Job, job_sha256: str) -> D
     }  # fmt: skip
     wrong = [f"{name} is {getattr(delivery, name)!r}, not {value!r}" for name, value in asked.items()
              if getattr(delivery, name) != value]  # fmt: skip
-    for name in ("definition_digest", "grader_digest"):
-        if getattr(delivery.completion, name) != getattr(job, name):
-            wrong.append(f"{name} is {getattr(delivery.completion, name)!r}, not {getattr(job, name)!r}")
+    if delivery.completion.definition_digest != job.definition_digest:
+        wrong.append("definition_digest is not the job's")
+    if delivery.completion.grader_digest != job.grader_digest:
+        wrong.append("grader_digest is not the job's")
     named = {artefact.path for artefact in delivery.artefacts}
     if len(named) != len(delivery.artefacts):
         wrong.append("an artefact is named twice")

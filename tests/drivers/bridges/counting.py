@@ -122,7 +122,7 @@ def play_trick(request_id: object, method: str, answer: str) -> str | bytes | No
         return message(request_id, result={"text": "no state"}) + "\n"
     if "floods_errors" in TRICKS:
         for _ in range(200):
-            sys.stderr.write(("ERROR the same line again\n" * 1_000))
+            sys.stderr.write("ERROR the same line again\n" * 1_000)
         sys.stderr.write("the very last line\n")
         sys.stderr.flush()
     return answer + "\n"
