@@ -131,10 +131,9 @@ def bridge_build(path: Path, patterns: Sequence[str] = ()) -> Build:
 
 
 def _matches(base: Path, pattern: str, path: Path) -> list[Path]:
-    try:
-        return list(base.glob(pattern))
-    except (ValueError, NotImplementedError) as error:
-        raise ConfigurationError(str(path), [f"build_files: {pattern!r} is no pattern below the folder"]) from error
+    if not pattern or Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+        raise ConfigurationError(str(path), [f"build_files: {pattern!r} is no pattern below the bridge's folder"])
+    return list(base.glob(pattern))
 
 
 def _files_below(root: Path, path: Path) -> Iterator[Path]:

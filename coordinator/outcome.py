@@ -14,7 +14,6 @@ AUTHENTICATION = 4
 MODEL_ERROR = 5
 CANCELED = 10
 
-_RANK = {"critical": 0, "major": 1, "minor": 2, "note": 3}
 _CANCELED_ENDS = ("interrupted", "canceled")
 _MODEL_ENDS = ("model_fault", "model_refused")
 _FAILED_ENDS = ("harness_fault", "never_started")
@@ -35,12 +34,6 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
     exit_code: int
     what: str
-
-
-def reaches(severity: str, fail_on: str) -> bool:
-    """Whether a finding of this severity reaches the level `critical`, `major`, `minor` or `never`."""
-    level = fail_on.removeprefix("new:")
-    return level in _RANK and _RANK.get(severity, 9) <= _RANK[level]
 
 
 def judge_campaign(

@@ -112,6 +112,7 @@ def _scenario(
         "brief": msgspec.to_builtins(brief.to_brief()),
         "vocabulary": list(target.vocabulary),
         "driverConfig": _shown_path(path, settings.project),
+        "buildFiles": list(target.build_files),
         "driverSettings": bridge,
         "personaDefinition": persona,
         "secrets": target.auth.variables() if target.auth is not None else [],

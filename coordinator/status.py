@@ -128,7 +128,7 @@ def _lanes(
             lanes.append(LaneStatus(scenario=scenario["id"], phase=phase, spend_usd=_spent(rows)))
             continue
         run_id = entry.permit.reservation_id
-        progress = _read_progress(control, run_id)
+        progress = read_progress(control, run_id)
         row = rows[entry.permit.ordinal - 1] if 0 < entry.permit.ordinal <= len(rows) else {}
         lanes.append(
             LaneStatus(
@@ -146,7 +146,7 @@ def _lanes(
     return lanes
 
 
-def _read_progress(control: str | None, run_id: str) -> Progress | None:
+def read_progress(control: str | None, run_id: str) -> Progress | None:
     """A worker's own account, as it stands; None where there is none or it is not one."""
     if control is None:
         return None

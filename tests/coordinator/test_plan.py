@@ -236,6 +236,9 @@ def test_named_build_files_leave_out_what_the_game_writes(game: Path) -> None:
     assert bridge_build(game / "bridge.json", ["*.py"]) == first
     with pytest.raises(ConfigurationError, match=r"'\*\.rb' matches no file"):
         bridge_build(game / "bridge.json", ["*.rb"])
+    for outside in ("../*", "/etc/*", ""):
+        with pytest.raises(ConfigurationError, match="no pattern below"):
+            bridge_build(game / "bridge.json", [outside])
 
 
 @pytest.mark.parametrize(
