@@ -130,8 +130,9 @@ class BridgeDriver:
             raise DriverStartError(
                 "the game started and did not begin to play",
                 command=shlex.join(self._connection.arguments),
-                found=str(error),
-                tail="" if self._connection.error_tail in str(error) else self._connection.error_tail,
+                # The tail is a fact of its own below, hence not said twice.
+                found=str(error).partition("; last lines of its error output: ")[0],
+                tail=self._connection.error_tail,
             ) from error
         return self._observe()
 

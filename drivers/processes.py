@@ -141,6 +141,10 @@ class GameProcess:
                 await self.exited.wait()
         return self.exited.is_set()
 
+    def kill(self) -> None:
+        """SIGKILL to the child alone, as a crash would end it; what it started is `stop`'s to find."""
+        self._signal_child(signal.SIGKILL)
+
     def drain(self) -> None:
         """Read what already lies in the pipes; after the child's end this is the last of what it wrote."""
         for descriptor in tuple(self._readers):
