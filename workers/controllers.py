@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
-from workers.brains.base import Proposal
+from workers.brains.base import Candidate
 from workers.brains.registry import FREE_BRAINS
 from workers.look import Effect, Scene
 
@@ -32,7 +32,7 @@ class Controller(Protocol):
     name: str
     facts: Counter[str]
 
-    def choose(self, scene: Scene, proposals: Sequence[Proposal], rng: random.Random) -> Proposal: ...
+    def choose(self, scene: Scene, proposals: Sequence[Candidate], rng: random.Random) -> Candidate: ...
 
     def learn(self, scene: Scene, label: str, effect: Effect, after: Scene) -> None: ...
 
@@ -45,7 +45,7 @@ class Standard:
     def __init__(self) -> None:
         self.facts: Counter[str] = Counter(proposals_read=0, selections=0, fall_backs=0)
 
-    def choose(self, scene: Scene, proposals: Sequence[Proposal], rng: random.Random) -> Proposal:
+    def choose(self, scene: Scene, proposals: Sequence[Candidate], rng: random.Random) -> Candidate:
         self.facts["proposals_read"] += len(proposals)
         return proposals[0]
 
@@ -64,7 +64,7 @@ class Rune:
         self._effects: dict[str, list[float]] = {}
         self._seen: set[str] = set()
 
-    def choose(self, scene: Scene, proposals: Sequence[Proposal], rng: random.Random) -> Proposal:
+    def choose(self, scene: Scene, proposals: Sequence[Candidate], rng: random.Random) -> Candidate:
         self.facts["proposals_read"] += len(proposals)
         first = proposals[0]
         if len(proposals) == 1 or (first.input.action is not None and first.input.action.kind in ("wait", "note")):

@@ -7,8 +7,8 @@ import re
 from drivers.base import Observation
 
 _PROMPT = re.compile(
-    r"(?:pass ?(?:word|phrase|code)|\bpin\b|access code|activation (?:code|key)|licen[cs]e key|api key|user ?name|log ?in"
-    r"|e-?mail(?: address)?|credit card(?: number)?)(?: \w+){0,3}\s*[:?>]\s*$",
+    r"(?:pass ?(?:word|phrase|code)|\bpin\b|access code|activation (?:code|key)|licen[cs]e key|api key|user ?name"
+    r"|log ?in|e-?mail(?: address)?|credit card(?: number)?)(?: \w+){0,3}\s*[:?>]\s*$",
     re.IGNORECASE,
 )
 _FIELD = re.compile(r"pass ?word|passcode|access code|licen[cs]e key|api key|card number", re.IGNORECASE)

@@ -69,7 +69,7 @@ def signature(oracle: str, message: str, place: str) -> str:
 
 
 def at_or_above(severity: Severity, level: str) -> bool:
-    """Whether a severity reaches a `fail_on` level; `never` is reached by none, `new:LEVEL` is judged like LEVEL here."""
+    """Whether a severity reaches a `fail_on` level; `never` is reached by none, `new:LEVEL` counts as LEVEL here."""
     level = level.removeprefix("new:")
     order: tuple[str, ...] = SEVERITIES
     return level in order and order.index(severity) <= order.index(level)

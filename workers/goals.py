@@ -25,9 +25,9 @@ class GoalError(ValueError):
     def __init__(self, text: str) -> None:
         self.text = text
         super().__init__(
-            f"goal_when {text[:120]!r} is not one comparison: write PATH, or PATH SIGN VALUE, where PATH begins with state,"
-            " progress, scene, url, outcome, metrics or goal (state.level, state.rooms[0]), SIGN is ==, !=, >=, <=, > or"
-            ' <, and VALUE is a number, true, false, null or "text"'
+            f"goal_when {text[:120]!r} is not one comparison: write PATH, or PATH SIGN VALUE, where PATH begins with"
+            " state, progress, scene, url, outcome, metrics or goal (state.level, state.rooms[0]), SIGN is ==, !=, >=,"
+            ' <=, > or <, and VALUE is a number, true, false, null or "text"'
         )
 
 

@@ -21,6 +21,7 @@ LOOK_VERSION = 1
 MAX_LABEL_CHARACTERS = 160
 MAX_OFFERS = 200
 MAX_BRIEF_CHARACTERS = 1_000
+RESTART_LABEL = "(start again)"
 PLAYER_NAME = "Playlane Playtester"
 CUT_MARK = " […]"
 
@@ -62,6 +63,11 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return built
 
 
+def action_in_words(action: Action) -> str:
+    """An action as people read it."""
+    return action.move or action.text or action.key or action.kind
+
+
 def input_from_data(data: dict[str, object]) -> Input:
     """Read one entry of a finding's input list; raises `msgspec.ValidationError`."""
     if data.get("kind") == "restart":
@@ -70,7 +76,7 @@ def input_from_data(data: dict[str, object]) -> Input:
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that can be done now, as this player sees it. Labels are distinct within a look."""
+    """Something that can be done now: what this player reads, and the input that it stands for. Labels are distinct."""
 
     label: str
     input: Input
@@ -96,7 +102,8 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 class Look(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the brain sees and remembers at one step. `at_ms` is game time, reaction delays included.
 
-    The last of `scenes` is the present one.
+    The last of `scenes` is the present one; its labels are what can be done now. A brain names an input by its label:
+    the game's own ids stay outside, since they may tell what the label does not.
     """
 
     version: int = LOOK_VERSION
@@ -105,7 +112,6 @@ class Look(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: int
     of: int
     at_ms: int
-    offers: tuple[Offer, ...]
     free_text: bool
     vocabulary: tuple[str, ...]
     scenes: tuple[Scene, ...]
@@ -199,7 +205,7 @@ class Eyes:
         offers = self._offers(observation)
         return Scene(text=text, labels=tuple(offer.label for offer in offers), done=observation.done), offers
 
-    def look(self, scene: Scene, offers: tuple[Offer, ...], *, step: int, at_ms: int, free_text: bool) -> bytes:
+    def look(self, scene: Scene, *, step: int, at_ms: int, free_text: bool) -> bytes:
         """The very bytes for the brain."""
         places: dict[Scene, int] = {}
         past = [
@@ -219,7 +225,6 @@ class Eyes:
                 step=step,
                 of=self._of,
                 at_ms=at_ms,
-                offers=offers,
                 free_text=free_text,
                 vocabulary=self._vocabulary if free_text else (),
                 scenes=tuple(scenes),
@@ -243,8 +248,10 @@ class Eyes:
     def _offers(self, observation: Observation) -> tuple[Offer, ...]:
         found: list[tuple[str, Input]] = []
         if not observation.done and observation.your_turn:
-            for move in observation.moves or ():
-                found.append((move.label or move.id, Input(action=Action(kind="choose", move=move.id))))
+            found += [
+                (move.label or move.id, Input(action=Action(kind="choose", move=move.id)))
+                for move in observation.moves or ()
+            ]
             for control in observation.controls:
                 found += self._control_offers(control)
         if not observation.your_turn and not observation.done and "wait" in self._kinds:
@@ -254,10 +261,10 @@ class Eyes:
             for label, given in found
             if given.action is None or (given.action.kind in self._kinds and permitted(given.action, self._persona))
         ][: MAX_OFFERS - 1]
-        if self._can_restart:
-            allowed.append(("(start again)", Input(restart=True)))
-        used: dict[str, int] = {}
         offers = []
+        if self._can_restart:
+            offers.append(Offer(label=RESTART_LABEL, input=Input(restart=True)))
+        used = {RESTART_LABEL: 1}
         for label, given in allowed:
             shown = " ".join(readable(label, self._persona).split())[:MAX_LABEL_CHARACTERS] or "(no label)"
             used[shown] = used.get(shown, 0) + 1

@@ -16,9 +16,9 @@ from drivers.base import Action, Driver, Launch, Observation
 from drivers.errors import DriverError, DriverStartError
 from workers.contract import Finding
 from workers.findings import signature
-from workers.look import Input, input_from_data
+from workers.look import Input, action_in_words, input_from_data
 from workers.oracles.bench import Bench
-from workers.session import StopRequest, action_in_words
+from workers.session import StopRequest
 
 REPLAYS = 3
 MAX_SECONDS = 120.0

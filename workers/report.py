@@ -124,7 +124,8 @@ def markdown(report: RunReport) -> str:
     if report.control is not None:
         control = report.control
         lines.append(
-            f"- beside it `random` with the same seed: {control.actions_taken} actions, end {plain(control.end_reason)},"
+            f"- beside it `random` with the same seed: {control.actions_taken} actions, end"
+            f" {plain(control.end_reason)},"
             f" {len(control.findings)} findings, {control.coverage.get('situations', 0)} situations"
             f" (this run: {report.coverage.get('situations', 0)})"
         )

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from drivers.base import Action, Driver, Launch, Observation
+from drivers.base import Action, ActionKind, Driver, Launch, Observation
 from drivers.errors import (
     DriverError,
     DriverStartError,
@@ -22,10 +22,11 @@ from drivers.errors import (
     ProtocolError,
     UnsupportedActionError,
 )
-from workers.brains.base import MAX_PROPOSALS, Brain, Proposal
+from workers.brains.base import MAX_PROPOSALS, Brain, Candidate, Proposal
 from workers.contract import EndReason, Finding, PlayOrder, Progress
 from workers.controllers import Controller
 from workers.credentials import asks_for_credentials
+from workers.diary import effect_in_words, transcript_row
 from workers.findings import Event, EvidenceBook, Findings
 from workers.look import MAX_LABEL_CHARACTERS, Effect, Eyes, Input, Offer, Scene, permitted, readable
 from workers.oracles.bench import Bench
@@ -131,7 +132,7 @@ class Session:
         eyes = Eyes(
             self._persona,
             brief=self._order.brief,
-            kinds=("choose", "command") if "choose" in self._driver.action_kinds else self._driver.action_kinds,
+            kinds=_kinds(self._driver),
             can_restart=hasattr(self._driver, "reload"),
             vocabulary=self._order.vocabulary,
             of=self._max_actions,
@@ -166,13 +167,13 @@ class Session:
                 return
             look = eyes.look(
                 scene,
-                offers,
                 step=self.ended.steps,
                 at_ms=round(self._game_seconds * 1000),
                 free_text=eyes.takes_text(observation),
             )
             began = time.monotonic()
-            proposals = self._valid(await self._brain.propose(look, self._brain_rng), offers, eyes, observation)
+            proposed = await self._brain.propose(look, self._brain_rng)
+            proposals = self._possible(proposed, offers, eyes.takes_text(observation))
             if not proposals:
                 self._brain_seconds += time.monotonic() - began
                 stuck = not offers and observation.your_turn
@@ -195,7 +196,7 @@ class Session:
             observation = after
 
     def _seen(
-        self, eyes: Eyes, chosen: Proposal, scene: Scene, after: Observation
+        self, eyes: Eyes, chosen: Candidate, scene: Scene, after: Observation
     ) -> tuple[Effect, Scene, tuple[Offer, ...]]:
         new_scene, new_offers = eyes.scene(after)
         effect: Effect = "nothing" if new_scene == scene else "changed"
@@ -230,29 +231,21 @@ class Session:
             return "stuck", f"{self._refused_in_a_row} inputs in a row were refused"
         return None
 
-    def _valid(
-        self, proposals: Sequence[Proposal], offers: Sequence[Offer], eyes: Eyes, observation: Observation
-    ) -> list[Proposal]:
+    def _possible(self, proposals: Sequence[Proposal], offers: Sequence[Offer], takes_text: bool) -> list[Candidate]:
         """The proposals that are offered, or free text where that is taken; others are counted and never sent."""
-        offered = {offer.input: offer.label for offer in offers}
+        offered = {offer.label: offer.input for offer in offers}
         kept = []
         for proposal in proposals[:MAX_PROPOSALS]:
-            action = proposal.input.action
-            typed = (
-                action is not None
-                and action.kind == "command"
-                and eyes.takes_text(observation)
-                and "\n" not in (action.text or "")
-                and len(action.text or "") <= MAX_COMMAND_CHARACTERS
-            )
-            if (proposal.input in offered or typed) and (action is None or permitted(action, self._persona)):
-                label = offered.get(proposal.input) or proposal.label[:MAX_LABEL_CHARACTERS]
-                kept.append(msgspec.structs.replace(proposal, label=label))
-            else:
+            given = offered.get(proposal.label)
+            if proposal.typed and takes_text and "\n" not in proposal.label:
+                given = Input(action=Action(kind="command", text=proposal.label[:MAX_COMMAND_CHARACTERS]))
+            if given is None or not (given.action is None or permitted(given.action, self._persona)):
                 self.ended.counts["proposals_not_offered"] += 1
+                continue
+            kept.append(Candidate(label=proposal.label[:MAX_LABEL_CHARACTERS], input=given, why=proposal.why))
         return kept
 
-    async def _step(self, chosen: Proposal, proposals: Sequence[Proposal], before: Observation) -> Observation | None:
+    async def _step(self, chosen: Candidate, proposals: Sequence[Candidate], before: Observation) -> Observation | None:
         given, ended = chosen.input, self.ended
         ended.steps += 1
         ended.actions_taken += 1
@@ -283,11 +276,12 @@ class Session:
         if given.restart:
             self._since_restart = len(ended.inputs) - 1
         found = self._judge(events, after)
-        effect = self._effect(before, after, status, given)
+        effect = effect_in_words(before, after, status, given)
         self._recent.append((situation, chosen.label))
         if after is not None:
             self._notice(after)
-        self._write(chosen, proposals, before, after, status, detail, error, effect, found)
+        shown = before if after is None else after
+        self._write(chosen, proposals, shown, (status, detail), error, effect, found)
         self._bookkeep("playing")
         if error is not None:
             self._finish(*_ending(error))
@@ -331,70 +325,25 @@ class Session:
         if observation.done and observation.outcome and observation.outcome not in self.ended.outcomes:
             self.ended.outcomes.append(observation.outcome[:200])
 
-    def _effect(self, before: Observation, after: Observation | None, status: str, given: Input) -> list[str]:
-        if after is None:
-            return ["the game failed"]
-        if given.restart:
-            return ["started again"]
-        if status != "done":
-            return [status]
-        words = [
-            word
-            for word, one, other in (
-                ("text", before.text, after.text),
-                ("moves", before.moves, after.moves),
-                ("controls", before.controls, after.controls),
-                ("scene", before.scene, after.scene),
-                ("url", before.url, after.url),
-                ("state", before.state, after.state),
-                ("frame", before.frame_hash, after.frame_hash),
-            )
-            if one != other
-        ]
-        if before.progress is not None and after.progress is not None and before.progress != after.progress:
-            words.append(f"progress {after.progress - before.progress:+g}")
-        return [*words, "ended"] if after.done else words or ["nothing"]
-
     def _write(
-        self, chosen: Proposal, proposals: Sequence[Proposal], before: Observation, after: Observation | None,
-        status: str, detail: str, error: DriverError | None, effect: list[str], found: list[Finding],
+        self, chosen: Candidate, proposals: Sequence[Candidate], shown: Observation, answer: tuple[str, str],
+        error: DriverError | None, effect: list[str], found: list[Finding],
     ) -> None:  # fmt: skip
-        ids = [finding.id for finding in found]
-        if len(self.ended.timeline) < MAX_TIMELINE_ROWS:
-            row: dict[str, Any] = {"step": self.ended.steps, "action": chosen.label, "effect": ", ".join(effect)}
-            self.ended.timeline.append({**row, "findings": ids})
-        if self._desk.transcript is None:
-            return
-        shown = after if after is not None else before
-        self._desk.transcript.write(
-            {
-                "step": self.ended.steps,
-                "id": f"s{self.ended.steps}",
-                "at": self._desk.now(),
-                "game_seconds": round(self._game_seconds, 3),
-                "brain_seconds": round(self._brain_seconds, 3),
-                "action": chosen.input.as_data(),
-                "label": chosen.label,
-                "why": chosen.why,
-                "proposals": [proposal.label for proposal in proposals],
-                "status": status,
-                "detail": detail[:1_000],
-                "error": None if error is None else f"{type(error).__name__}: {str(error)[:4_000]}",
-                "effect": effect,
-                "text": shown.text,
-                "moves": None if shown.moves is None else [msgspec.to_builtins(move) for move in shown.moves[:200]],
-                "state": shown.state if _small(shown.state) else "(larger than 8,000 bytes)",
-                "scene": shown.scene,
-                "progress": shown.progress,
-                "goal": self._bench.goal(shown),
-                "violations": list(shown.violations),
-                "done": shown.done,
-                "outcome": shown.outcome,
-                "log": [msgspec.to_builtins(line) for line in shown.log[:50]],
-                "cut": list(shown.cut),
-                "findings": ids,
-            }
-        )
+        ended = self.ended
+        if len(ended.timeline) < MAX_TIMELINE_ROWS:
+            ids = [finding.id for finding in found]
+            ended.timeline.append(
+                {"step": ended.steps, "action": chosen.label, "effect": ", ".join(effect), "findings": ids}
+            )
+        if self._desk.transcript is not None:
+            self._desk.transcript.write(
+                transcript_row(
+                    step=ended.steps, at=self._desk.now(), game_seconds=self._game_seconds,
+                    brain_seconds=self._brain_seconds, chosen=chosen, proposals=proposals, shown=shown,
+                    goal=self._bench.goal(shown), status=answer[0], detail=answer[1], error=error, effect=effect,
+                    findings=found,
+                )
+            )  # fmt: skip
 
     def _bookkeep(self, state: str) -> None:
         if self._desk.progress is not None:
@@ -421,6 +370,12 @@ class Session:
             self._game_seconds += time.monotonic() - began
 
 
+def _kinds(driver: Driver) -> Sequence[ActionKind]:
+    """A bridge offers `choose` or `command` by its present turn; both are inputs of the session."""
+    kinds = tuple(driver.action_kinds)
+    return (*kinds, "choose", "command") if {"choose", "command"} & set(kinds) else kinds
+
+
 def _reloading(driver: Driver) -> Reloads:
     if not hasattr(driver, "reload"):
         raise UnsupportedActionError(driver.name, "restart")
@@ -438,12 +393,3 @@ def _ending(error: DriverError) -> tuple[EndReason, str]:
     if isinstance(error, DriverStartError | UnsupportedActionError):
         return "harness_fault", str(error)
     return "harness_fault", str(error)
-
-
-def _small(state: Any) -> bool:
-    return len(msgspec.json.encode(state)) <= 8_000
-
-
-def action_in_words(action: Action) -> str:
-    """An action as people read it."""
-    return action.move or action.text or action.key or action.kind

@@ -63,12 +63,12 @@ class Situations:
         return frozenset(path for path, count in self._changes.items() if count >= VOLATILE_SHARE * self._steps)
 
     def place(self, observation: Observation) -> str:
-        """State, moves and scene, without the text."""
+        """State, moves and scene, without the text and without the progress, which only says how one came here."""
         ticking = self.volatile()
         state = [(path, value) for path, value in _bounded(observation.state) if path not in ticking]
         moves = None if observation.moves is None else sorted(move.id for move in observation.moves)
         facts = [
-            state, moves, observation.scene, observation.url, observation.progress, observation.goal, observation.done,
+            state, moves, observation.scene, observation.url, observation.goal, observation.done,
             [(c.role, c.name, c.enabled, c.value) for c in observation.controls],
         ]  # fmt: skip
         return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
@@ -80,7 +80,7 @@ class Situations:
 
     def same(self, one: Observation, other: Observation) -> bool:
         """Whether nothing but ticking values differs, text aside."""
-        return self.place(one) == self.place(other)
+        return one.progress == other.progress and self.place(one) == self.place(other)
 
 
 def _bounded(state: Any) -> list[tuple[str, Any]]:

@@ -13,10 +13,18 @@ MAX_PROPOSALS = 3
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """An input that the brain would make next, the label it goes by, and in a few words why."""
+    """What the brain would do next: a label on offer, or with `typed` a line of its own; and why, in words."""
 
-    input: Input
     label: str
+    typed: bool = False
+    why: str = ""
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A proposal that the harness has found to be possible, with the input that it stands for."""
+
+    label: str
+    input: Input
     why: str = ""
 
 

@@ -27,11 +27,11 @@ Node = Hashable
 @lru_cache(maxsize=16_384)
 def _lines(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Each line as a template without numbers, and its numbers."""
-    found = []
-    for line in text.splitlines():
-        if line.strip():
-            found.append((" ".join(_NUMBER.sub("#", line).split()), tuple(_NUMBER.findall(line))))
-    return tuple(found)
+    return tuple(
+        (" ".join(_NUMBER.sub("#", line).split()), tuple(_NUMBER.findall(line)))
+        for line in text.splitlines()
+        if line.strip()
+    )
 
 
 class Fold:

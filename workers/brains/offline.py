@@ -13,20 +13,21 @@ from collections import deque
 
 import msgspec
 
-from drivers.base import Action
 from workers.brains.base import MAX_PROPOSALS, Proposal
 from workers.brains.graph import Map, Node
 from workers.brains.words import BOUNDARY_TEXTS, commands
-from workers.look import Input, Look, Offer, Scene, read_look
+from workers.look import RESTART_LABEL, Look, Scene, read_look
 from workers.oracles.progress import is_load, is_save
 
 NEARNESS = 0.94
-QUIET_STEPS_TO_SUSPECT = 3
+QUIET_INPUTS_TO_BE_SURE = 4
+MIN_USES_TO_BE_SURPRISED = 4
+USUALLY = 0.7
+MAX_SAVES = 4
 BOUNDARY_CHANCE = 0.02
 STEPS_BEFORE_LOADING = 2
 SURE_OF_UNDOING = 0.7
 RESTART_FACTOR = 0.45
-RESTART_LABEL = "(start again)"
 
 
 class _Option(msgspec.Struct, kw_only=True):
@@ -44,9 +45,9 @@ class OfflineBrain:
 
     async def propose(self, look: bytes, rng: random.Random) -> tuple[Proposal, ...]:
         seen = read_look(look)
-        offers = {offer.label: offer for offer in seen.offers}
+        offered = seen.scenes[-1].labels
         chart = Map(seen, lambda scene: _labels(scene, seen))
-        options = _options(seen, chart, offers, rng)
+        options = _options(seen, chart, offered, rng)
         chosen: list[_Option] = []
         for option in sorted(options, key=lambda item: -item.worth):
             if all(option.first != other.first for other in chosen):
@@ -54,7 +55,7 @@ class OfflineBrain:
             if len(chosen) == MAX_PROPOSALS:
                 break
         return tuple(
-            Proposal(input=_input(option.first, offers), label=option.first, why=option.why) for option in chosen
+            Proposal(label=option.first, typed=option.first not in offered, why=option.why) for option in chosen
         )
 
 
@@ -66,16 +67,10 @@ def _labels(scene: Scene, look: Look) -> tuple[str, ...]:
     return labels
 
 
-def _input(label: str, offers: dict[str, Offer]) -> Input:
-    if label in offers:
-        return offers[label].input
-    return Input(action=Action(kind="command", text=label))
-
-
-def _options(look: Look, chart: Map, offers: dict[str, Offer], rng: random.Random) -> list[_Option]:
+def _options(look: Look, chart: Map, offered: tuple[str, ...], rng: random.Random) -> list[_Option]:
     here = chart.here
-    labels = chart.labels.get(here, ())
-    can_restart = RESTART_LABEL in offers
+    labels = _labels(look.scenes[-1], look)
+    can_restart = RESTART_LABEL in offered
     if not labels:
         return [_Option(worth=1.0, first=RESTART_LABEL, why="nothing else to do")] if can_restart else []
     options = _certainty(look, chart, labels, can_restart)
@@ -87,7 +82,9 @@ def _options(look: Look, chart: Map, offers: dict[str, Offer], rng: random.Rando
         if node in chart.done:
             continue
         near = NEARNESS**distance * (RESTART_FACTOR if firsts.get(node) == RESTART_LABEL else 1.0)
-        for label in chart.labels.get(node, ()):
+        for label in labels if node == here else chart.labels.get(node, ()):
+            if is_save(label) or is_load(label):
+                continue
             tries = chart.tried(node, label)
             hope = _hope(chart, label)
             if tries == 0:
@@ -126,7 +123,12 @@ def _walk(chart: Map, can_restart: bool) -> tuple[dict[Node, int], dict[Node, st
         # A label that elsewhere leads back ("stop", "close", "go back") is taken to do so here before it is tried.
         for label in labels:
             changed, back = chart.undoes.get(label, (0, 0))
-            if node in chart.came_from and changed and back >= SURE_OF_UNDOING * changed and not chart.tried(node, label):
+            if (
+                node in chart.came_from
+                and changed
+                and back >= SURE_OF_UNDOING * changed
+                and not chart.tried(node, label)
+            ):
                 ways.setdefault(node, []).append((label, chart.came_from[node]))
     distances: dict[Node, int] = {chart.here: 0}
     firsts: dict[Node, str] = {}
@@ -145,50 +147,50 @@ def _walk(chart: Map, can_restart: bool) -> tuple[dict[Node, int], dict[Node, st
 
 
 def _certainty(look: Look, chart: Map, labels: tuple[str, ...], can_restart: bool) -> list[_Option]:
-    """When nothing happens any more though it used to: try all that is listed, twice, then start again."""
+    """When nothing happens any more though it used to: make sure that nothing listed works, then start again."""
     quiet: list[str] = []
-    surprised = False
+    surprised = told = False
     for past in reversed(look.past):
         before, after = chart.of_scene[past.before], chart.of_scene[past.after]
         if after != chart.here or before != chart.here or past.effect in ("restarted", "ended"):
             break
         quiet.append(past.did)
-        others = [n for node, n in chart.edges[(before, past.did)].items() if node != before]
+        told = told or past.effect == "changed"
+        worked_here = any(node != before for node in chart.edges[(before, past.did)])
         times, _, changed = chart.brought.get(past.did, (0, 0, 0))
-        surprised = surprised or bool(others) or (times > 1 and changed > 0)
-    if len(quiet) < QUIET_STEPS_TO_SUSPECT or not (surprised or len(quiet) >= 2 * len(labels)):
+        surprised = surprised or worked_here or (times >= MIN_USES_TO_BE_SURPRISED and changed >= USUALLY * times)
+    if look.free_text or not quiet or not (surprised or len(quiet) > 2 * len(labels)):
         return []
-    missing = [label for label in labels if quiet.count(label) < 2]
-    if missing and not look.free_text:
-        least = min(quiet.count(label) for label in missing)
+    rounds = max(2 if told else 1, -(-QUIET_INPUTS_TO_BE_SURE // len(labels)))
+    counts = {label: quiet.count(label) for label in labels}
+    least = min(counts.values())
+    if least < rounds:
         return [
-            _Option(worth=5.0 - quiet.count(label) - 0.01 * i, first=label, why="making sure that nothing works")
-            for i, label in enumerate(missing)
-            if quiet.count(label) == least
+            _Option(worth=5.0 - least - 0.01 * i, first=label, why="making sure that nothing works")
+            for i, label in enumerate(labels)
+            if counts[label] == least
         ]
     return [_Option(worth=3.0, first=RESTART_LABEL, why="stuck")] if can_restart else []
 
 
 def _saves_and_loads(look: Look, chart: Map, labels: tuple[str, ...]) -> list[_Option]:
     """Save where it is new, go on for a few steps, load: what a tester does wherever the game offers it."""
-    since_save = since_load = None
-    news_since_save = 0
-    loads_tried = saves_tried = 0
-    for time, past in enumerate(look.past):
+    saved_at: Node | None = None
+    changes = saves = loads = 0
+    for past in look.past:
         if past.effect == "restarted":
-            since_save = since_load = None
-            continue
-        if is_save(past.did):
-            since_save, since_load, news_since_save = time, None, 0
-            saves_tried += 1
+            saved_at = None
+        elif is_save(past.did):
+            saved_at, changes, saves = chart.of_scene[past.before], 0, saves + 1
         elif is_load(past.did):
-            since_load, loads_tried = time, loads_tried + 1
-        elif past.effect == "changed" and chart.of_scene[past.before] != chart.of_scene[past.after]:
-            news_since_save += 1
+            loads += changes >= STEPS_BEFORE_LOADING
+            changes = 0
+        else:
+            changes += chart.of_scene[past.before] != chart.of_scene[past.after]
     options = []
     for label in labels:
-        if is_load(label) and since_save is not None and since_load is None and news_since_save >= STEPS_BEFORE_LOADING:
-            options.append(_Option(worth=2.5 / (1 + 0.5 * loads_tried), first=label, why="load after going on"))
-        if is_save(label) and saves_tried < 4 and not chart.tried(chart.here, label):
+        if is_load(label) and saved_at not in (None, chart.here) and changes >= STEPS_BEFORE_LOADING:
+            options.append(_Option(worth=2.5 / (1 + 3 * loads), first=label, why="load after going on"))
+        if is_save(label) and saves < MAX_SAVES and not chart.tried(chart.here, label):
             options.append(_Option(worth=1.2, first=label, why="save before going on"))
     return options

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 
-from drivers.base import Action
 from workers.brains.base import MAX_PROPOSALS, Proposal
 from workers.brains.words import commands
-from workers.look import Input, read_look
+from workers.look import RESTART_LABEL, read_look
 
 
 class RandomBrain:
@@ -20,12 +19,10 @@ class RandomBrain:
 
     async def propose(self, look: bytes, rng: random.Random) -> tuple[Proposal, ...]:
         seen = read_look(look)
-        options = [Proposal(input=offer.input, label=offer.label) for offer in seen.offers if not offer.input.restart]
+        scene = seen.scenes[-1]
+        options = [Proposal(label=label) for label in scene.labels if label != RESTART_LABEL]
         if seen.free_text:
-            options += [
-                Proposal(input=Input(action=Action(kind="command", text=text)), label=text)
-                for text in commands(seen.scenes[-1].text, seen.vocabulary)
-            ]
+            options += [Proposal(label=text, typed=True) for text in commands(scene.text, seen.vocabulary)]
         if not options:
-            options = [Proposal(input=offer.input, label=offer.label) for offer in seen.offers]
+            options = [Proposal(label=label) for label in scene.labels]
         return tuple(rng.sample(options, min(MAX_PROPOSALS, len(options))))

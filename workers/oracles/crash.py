@@ -11,6 +11,7 @@ from workers.findings import Event
 from workers.oracles.base import StepFacts
 
 _PYTHON_FRAME = re.compile(r'File "([^"\n]+)", line \d+, in (\S+)')
+_UNCAUGHT = re.compile(r"Traceback|\b(?:Uncaught|Unhandled)\b|panicked|Error: ")
 _JAVASCRIPT_FRAME = re.compile(r"\bat (?:async )?([\w.$<>\[\] ]+) \(([^()\n]+?)(?::\d+){0,2}\)")
 
 
@@ -33,7 +34,7 @@ def last_word(tail: str) -> str:
 
 
 class Crash:
-    """Fires on `GameEndedError` and `ProtocolError`."""
+    """Fires on `GameEndedError` and `ProtocolError`; a game that exits with code 0 and no error output was left."""
 
     name = "crash"
 
@@ -43,6 +44,8 @@ class Crash:
     def at_step(self, facts: StepFacts) -> Iterable[Event]:
         error = facts.error
         if isinstance(error, GameEndedError):
+            if error.exit_code == 0 and not _UNCAUGHT.search(error.tail):
+                return
             word = last_word(error.tail)
             ending = "" if error.exit_code is None else f"exit code {error.exit_code}"
             yield Event(

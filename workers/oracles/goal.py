@@ -62,8 +62,8 @@ class UnreachableGoal:
                 category="unreachable_goal",
                 severity="major",
                 title="The goal cannot be reached",
-                description=f"Every listed move of all {len(self._listed)} situations that can be reached was tried, and"
-                " the goal was never true.",
+                description=f"Every listed move of all {len(self._listed)} situations that can be reached was tried,"
+                " and the goal was never true.",
                 message="goal never true, everything tried",
             )
 
