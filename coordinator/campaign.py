@@ -82,13 +82,20 @@ class _Batch:
         secrets = sorted(
             {name for one in scenarios.values() for name in (one.get("playtest") or {}).get("secrets", ())}
         )
-        self._lanes = Lanes(order.control_directory, secrets=secrets)
+        self._lanes = Lanes(
+            order.control_directory, secrets=secrets, entries=lambda: coordinator.state.entries, now=utc_now
+        )
         self._workers: list[WorkerProcess] = []
         self._asked: set[int] = set()
         self._hurried = 0
 
     async def play(self) -> State:
-        interrupts = Interrupts()
+        try:
+            return await self._drive(Interrupts())
+        finally:
+            self._lanes.close()
+
+    async def _drive(self, interrupts: Interrupts) -> State:
         with interrupts.caught():
             running = asyncio.create_task(
                 self._coordinator.run(

@@ -54,7 +54,7 @@ def demo_command(session: Session) -> int:
 
 
 def demo_configuration() -> Configuration:
-    """The bundled game, as a project's file would name it. Raises `RefusedError` where the examples are not installed."""
+    """The bundled game, as a project's file would name it. Raises `RefusedError` where it is missing."""
     bridge = Path(coordinator.__file__).resolve().parent.parent / EXAMPLE
     if not bridge.is_file():
         raise RefusedError(

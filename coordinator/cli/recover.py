@@ -10,8 +10,8 @@ import msgspec
 from coordinator.cli.console import Console, plain, shown
 from coordinator.cli.options import Session, common, example
 from coordinator.cli.retry import newest_control
-from coordinator.deliveries import find_delivery
 from coordinator.inspection import RecoveryReport, inspect_recovery
+from coordinator.lanes import find_delivery
 from coordinator.outcome import FAILURE, SUCCESS
 from coordinator.recovery import Recovered, recover
 

@@ -173,6 +173,6 @@ def new_batch_id(campaign: Campaign) -> str:
 
 def _no_terminal(command: tuple[str, ...]) -> str:
     return (
-        f"{command[0]!r} would be played by the driver terminal, which this version does not have; a game that speaks the"
-        " bridge protocol is played with --driver-config FILE (docs/bridge-protocol.md), and examples/ has one to copy"
+        f"{command[0]!r} would be played by the driver terminal, which this version does not have; a game that speaks"
+        " the bridge protocol is played with --driver-config FILE (docs/bridge-protocol.md); examples/ has one to copy"
     )
