@@ -67,8 +67,12 @@ class Lanes:
         )
 
     async def launch_only(self, permit: PermitLike) -> WorkerProcess:
-        """Start the worker of a permit whose job file is durable. Raises `CoordinatorError`; then nothing was started."""
-        job_sha256 = sha256(read_bounded(self.paths.job(permit.reservation_id)))
+        """Start the worker of a permit whose job file is durable. If it raises a `CoordinatorError`, nothing started."""
+        path = self.paths.job(permit.reservation_id)
+        try:
+            job_sha256 = sha256(read_bounded(path))
+        except FileNotFoundError as error:
+            raise CoordinatorError(f"{path} does not exist: a worker is started on a durable job file only") from error
         self.inbox.expect(permit.reservation_id, job_sha256)
         return await launch_worker(
             self.paths.directory,
@@ -96,7 +100,7 @@ class Lanes:
     async def retain_failure(
         self, permit: PermitLike | None, error: BaseException, phase: str
     ) -> tuple[str | None, str]:
-        """Keep an error under `control/failures/`; give the file's path relative to the control directory and a line."""
+        """Keep an error under `control/failures/`; give that path, relative to the control directory, and a line."""
         summary = f"{type(error).__name__}: {error}".splitlines()[0][:MAX_SUMMARY_CHARACTERS]
         name = f"{permit.reservation_id if permit else 'none'}.{randomness.token_hex(6)}.json"
         kept = {
