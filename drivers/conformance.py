@@ -7,7 +7,7 @@ one that fails hides no other. `probe` is the short look before anything is quot
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -314,9 +314,16 @@ RULES: tuple[tuple[str, Callable[[_Bridge], Awaitable[str]]], ...] = (
 
 
 async def inspect_bridge(
-    settings: Mapping[str, Any], directory: Path, seed: int | None, environment: Mapping[str, str]
+    settings: Mapping[str, Any],
+    directory: Path,
+    seed: int | None,
+    environment: Mapping[str, str],
+    *,
+    only: Collection[str] | None = None,
 ) -> list[RuleResult]:
-    """Try every rule on a bridge, each in a fresh process. Nothing is raised for what the bridge does.
+    """Try every rule on a bridge (or `only` the named ones), each in a fresh process, in the order of `RULES`.
+
+    Nothing is raised for what the bridge does.
 
     Raises `DriverStartError` for settings that are no bridge's, before anything is started. `seed` None means 1.
     """
@@ -328,7 +335,11 @@ async def inspect_bridge(
             todo="run `simulate` on it instead",
         )
     number = 1 if seed is None else seed
-    return [await _try_rule(name, rule, configuration, directory, number, environment) for name, rule in RULES]
+    return [
+        await _try_rule(name, rule, configuration, directory, number, environment)
+        for name, rule in RULES
+        if only is None or name in only
+    ]
 
 
 async def _try_rule(
