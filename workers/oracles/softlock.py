@@ -15,25 +15,24 @@ MIN_TRIES = 4
 class SoftLock:
     """Fires when, without any effect in between, each listed move was tried and answered with nothing new.
 
-    An effect is a changed state (values that tick at every step aside), other moves, or a text that this session has
-    not shown before. A move whose answer is a new text has to be tried again. Games that ended, and turns of another
+    An effect is a changed state (values that tick at every step aside), other moves, or a changed text. A move that is
+    answered with a text of its own has to be tried again and be answered alike: a refusal in words is no effect. Games that ended, and turns of another
     player, are never judged; nor are fewer than `MIN_TRIES` inputs, so that one press of the only key is no soft-lock.
     """
 
     name = "soft_lock"
 
     def __init__(self) -> None:
-        self._texts: set[str] = set()
         self._begin(None)
 
     def _begin(self, observation: Observation | None) -> None:
         self._entry = observation
         self._quiet: set[str] = set()
+        self._answers: dict[str, str] = {}
         self._tries = 0
         self._told = False
 
     def at_start(self, observation: Observation) -> Iterable[Event]:
-        self._texts = {folded(observation.text)}
         self._begin(observation)
         return ()
 
@@ -42,8 +41,6 @@ class SoftLock:
         if after is None or facts.given.restart:
             self._begin(after)
             return
-        new_text = folded(after.text) not in self._texts
-        self._texts.add(folded(after.text))
         if (
             after.done
             or not after.your_turn
@@ -57,8 +54,12 @@ class SoftLock:
         if action is None or action.move is None or not facts.listed:
             return
         self._tries += 1
-        if not new_text:
+        text = folded(after.text)
+        if text in (folded(facts.before.text), self._answers.get(action.move)):
             self._quiet.add(action.move)
+        else:
+            self._quiet.discard(action.move)
+        self._answers[action.move] = text
         if self._told or self._tries < MIN_TRIES or not {move.id for move in after.moves} <= self._quiet:
             return
         self._told = True
