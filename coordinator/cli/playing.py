@@ -136,7 +136,7 @@ def describe_end(campaign: Campaign, order: BatchOrder, end: CampaignEnd) -> dic
         "job_url": None,
         "report": str(end.reports.html),
         "aggregate": str(end.reports.aggregate_json),
-        "runs": [_describe_run(row, order.control_directory) for row in end.aggregate.runs],
+        "runs": [_describe_run(row, end.reports.html.parent) for row in end.aggregate.runs],
         "stop": msgspec.to_builtins(stop) if stop is not None else None,
         "warnings": end.warnings,
         "reasons": [msgspec.to_builtins(reason) for reason in end.reasons],
@@ -144,7 +144,12 @@ def describe_end(campaign: Campaign, order: BatchOrder, end: CampaignEnd) -> dic
     }
 
 
-def _describe_run(row: RunRow, control: Path) -> dict[str, Any]:
+def _describe_run(row: RunRow, report_directory: Path) -> dict[str, Any]:
+    def absolute(path: str) -> str:
+        return os.path.normpath(report_directory / path) if path else ""
+
+    # The report links the run's report.md; its report.json and transcript.jsonl lie beside it.
+    written = absolute(row.report_path)
     return {
         "scenario": row.scenario_id,
         "run_id": row.run_id,
@@ -156,13 +161,9 @@ def _describe_run(row: RunRow, control: Path) -> dict[str, Any]:
         "end_reason": row.end_reason,
         "actions_taken": row.actions_taken,
         "findings": len(row.findings),
-        "report": _absolute(row.report_path, control),
-        "video": _absolute(row.video_path, control),
+        "report": os.path.join(os.path.dirname(written), "report.json") if row.report_available and written else "",
+        "video": absolute(row.video_path),
     }
-
-
-def _absolute(path: str, control: Path) -> str:
-    return os.path.normpath(control / "report" / path) if path else ""
 
 
 def show_plan(console: Console, runs: Sequence[dict[str, Any]], lanes: int) -> None:

@@ -1,0 +1,41 @@
+"""A bridge game without an end: every step goes on and makes progress, so that a run lasts until somebody stops it."""
+
+import json
+import sys
+
+MODES = sys.argv[1:]
+
+
+def turn(step: int, seed: str | None) -> dict[str, object]:
+    found: dict[str, object] = {
+        "state": {"step": step}, "text": f"You are {step} steps down the road.", "progress": step,
+        "actions": [{"id": "on", "label": "go on"}, {"id": "left", "label": "bear left"}], "done": False,
+    }  # fmt: skip
+    if seed is not None:
+        found["seed"] = seed
+    return found
+
+
+def main() -> None:
+    steps: dict[str, int] = {}
+    for line in sys.stdin:
+        asked = json.loads(line)
+        parameters = asked.get("params") or {}
+        session = parameters.get("session", "")
+        answer: dict[str, object] = {}
+        if asked["method"] == "initialize":
+            answer = {"name": "endless", "version": "1", "protocol": 1}
+        elif asked["method"] == "reset":
+            steps[session] = 0
+            answer = turn(0, parameters.get("seed"))
+        elif asked["method"] == "step":
+            steps[session] += 1
+            answer = turn(steps[session], None)
+            if "write" in MODES:
+                with open("save.dat", "w") as file:
+                    file.write(str(steps[session]))
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}) + "\n")
+        sys.stdout.flush()
+
+
+main()
