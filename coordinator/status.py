@@ -73,8 +73,10 @@ def read_status(campaign: Campaign, control_directory: str | None = None) -> Sta
     try:
         found = inspect_recovery(campaign.manifest_path, control)
         control = found.control_directory
-    except RefusedError:
-        pass  # planned, and nothing was ever opened: there is no batch to look at
+    except RefusedError as error:
+        # Without a lock: planned, and nothing was ever opened, so there is no batch to look at.
+        if campaign.is_owned:
+            problems.append(str(error))
     except CoordinatorError as error:
         problems.append(str(error))
     state = _read_state(control, problems) if control is not None and os.path.isdir(control) else None
@@ -86,7 +88,7 @@ def read_status(campaign: Campaign, control_directory: str | None = None) -> Sta
         manifest=str(campaign.manifest_path),
         control=control if state is not None else None,
         batch=state.batch_id if state is not None else None,
-        owner=found.owner_liveness if found is not None else "none",
+        owner=found.owner_liveness if found is not None else "unknown" if campaign.is_owned else "none",
         owner_pid=owner.pid if owner is not None else None,
         lanes=lanes,
         spend_usd=None if None in spends else sum(spend for spend in spends if spend is not None),

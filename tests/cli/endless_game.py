@@ -1,9 +1,14 @@
-"""A bridge game without an end: every step goes on and makes progress, so that a run lasts until somebody stops it."""
+"""A bridge game without an end: every step goes on and makes progress, so that a run lasts until somebody stops it.
+
+The file named by FINISH ends it: then the next step reaches the goal.
+"""
 
 import json
+import os
 import sys
 
 MODES = sys.argv[1:]
+FINISH = "finish.flag"
 
 
 def turn(step: int, seed: str | None) -> dict[str, object]:
@@ -31,6 +36,8 @@ def main() -> None:
         elif asked["method"] == "step":
             steps[session] += 1
             answer = turn(steps[session], None)
+            if os.path.exists(FINISH):
+                answer |= {"done": True, "goal": True, "outcome": "arrived", "actions": []}
             if "write" in MODES:
                 with open("save.dat", "w") as file:
                     file.write(str(steps[session]))

