@@ -67,7 +67,7 @@ class Lanes:
         )
 
     async def launch_only(self, permit: PermitLike) -> WorkerProcess:
-        """Start the worker of a permit whose job file is durable. If it raises a `CoordinatorError`, nothing started."""
+        """Start the worker of a permit whose job file is durable. Raises `CoordinatorError`: not started."""
         path = self.paths.job(permit.reservation_id)
         try:
             job_sha256 = sha256(read_bounded(path))

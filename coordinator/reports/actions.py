@@ -9,6 +9,10 @@ from typing import Any
 def action_text(action: Mapping[str, Any]) -> str:
     """A recorded action (`drivers.base.Action` as decoded JSON) in a few words, as it was: nothing is escaped here."""
     kind = str(action.get("kind", "?"))
+    # What a player of a text game does is the move or the line itself.
+    for said, key in (("choose", "move"), ("command", "text")):
+        if kind == said and action.get(key) is not None:
+            return str(action.get("label") or action[key])
     for key in ("label", "move", "text", "key"):
         if (value := action.get(key)) is not None:
             return f"{kind} {value}"

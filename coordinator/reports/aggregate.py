@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from coordinator.documents import canonical
+from coordinator.reports.actions import fact_text
 from coordinator.reports.comparison import controller_comparison
 from coordinator.reports.evidence import locate_evidence, relative_path, video_of
 from coordinator.reports.findings import merge_findings, read_fail_rule, set_aside, severity_rank
@@ -24,6 +24,8 @@ from coordinator.reports.records import (
     Verdict,
 )
 from coordinator.reports.states import state_of, why_not_played
+
+MAX_VALUES_LISTED = 6
 
 
 def aggregate_campaign(
@@ -99,7 +101,8 @@ def _run_row(run: PlannedRun, findings: Sequence[MergedFinding], report_director
         end_reason=report.end_reason if report is not None else "",
         played=not why,
         why_not_played=why,
-        partial=report.partial if report is not None else False,
+        # A run that never played is not played; to call it partial too would count it twice.
+        partial=report.partial and not why if report is not None else False,
         report_available=report is not None,
         actions_taken=report.actions_taken if report is not None else None,
         max_actions=max_actions if isinstance(max_actions, int) else None,
@@ -216,15 +219,38 @@ def _usage(runs: Sequence[PlannedRun]) -> UsageTotals:
     )
 
 
-def _tested(runs: Sequence[PlannedRun]) -> list[Tested]:
-    groups: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
-    for run in runs:
-        if run.report is not None and run.report.tested:
-            facts = {"driver": run.report.driver or run.driver, "brain": run.report.brain or run.brain}
-            facts |= {"model": run.report.model} if run.report.model else {}
-            facts |= run.report.tested
-            groups.setdefault(canonical(facts), (facts, []))[1].append(run.run_id)
-    return [Tested(facts=facts, run_ids=run_ids) for facts, run_ids in groups.values()]
+def _tested(runs: Sequence[PlannedRun]) -> Tested:
+    told: dict[str, Counter[str]] = {}
+    reports = [run.report for run in runs if run.report is not None and run.report.tested]
+    for report in reports:
+        facts: dict[str, str] = {"brain": report.brain}
+        facts |= {"model": report.model} if report.model else {}
+        _flatten({"driver": report.driver, **report.tested}, "", facts)
+        for name, value in facts.items():
+            told.setdefault(name, Counter())[value] += 1
+    shared: dict[str, str] = {}
+    varying: dict[str, dict[str, int]] = {}
+    own: list[str] = []
+    for name, values in told.items():
+        if missing := len(reports) - values.total():
+            values["not told"] += missing
+        if len(values) == 1:
+            shared[name] = next(iter(values))
+        elif len(values) <= MAX_VALUES_LISTED and len(values) < len(reports):
+            varying[name] = dict(sorted(values.items(), key=lambda item: (-item[1], item[0])))
+        else:
+            own.append(name)
+    return Tested(runs=len(reports), shared=shared, varying=varying, own=own)
+
+
+def _flatten(facts: dict[str, Any], prefix: str, into: dict[str, str]) -> None:
+    for key, value in facts.items():
+        name = prefix + key
+        if isinstance(value, dict) and value:
+            # A driver's facts name the driver again.
+            _flatten(value, "" if key == "driver" else f"{name} ", into)
+        else:
+            into[name] = fact_text(value)
 
 
 def _limits(rows: Sequence[RunRow], findings: Sequence[MergedFinding], campaign: Campaign) -> list[str]:

@@ -12,9 +12,9 @@ _UNSEEN = re.compile(
 )
 _ANSI = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[@-Z\\\\-_])")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_MARKDOWN = re.compile(r"([\\`*_\[\]{}()#+!~$^=-])")
+_MARKDOWN = re.compile(r"([\\`*\[\]#~$|]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[-+=>])")
 _LONE = re.compile("[\ud800-\udfff]")
-_NUMBERED = re.compile(r"^(\d+)([.)])")
+_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp|mailto|www)(?=[:.])")
 
 
@@ -24,6 +24,17 @@ def seen_text(text: str, limit_characters: int = 4_000) -> str:
     if len(cleaned) > limit_characters:
         return cleaned[:limit_characters] + f" … ({len(cleaned) - limit_characters} more characters)"
     return cleaned
+
+
+def seen_data(value: Any) -> Any:
+    """JSON data in which every text, keys too, is seen text."""
+    if isinstance(value, str):
+        return seen_text(value)
+    if isinstance(value, dict):
+        return {seen_text(key): seen_data(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [seen_data(item) for item in value]
+    return value
 
 
 def one_line(text: str, limit_characters: int = 400) -> str:

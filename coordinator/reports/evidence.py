@@ -55,7 +55,7 @@ def _locate(run: PlannedRun, item: Evidence, finding: Finding, report_directory:
     else:
         # Console lines, states and traces stand in the transcript's line of their step.
         file = TRANSCRIPT
-        line = _integer(_timeline_row(run, step).get("line"))
+        line = run.transcript_lines.get(step) if step is not None else None
     path = relative_path(run, file, report_directory)
     if path and second is not None:
         path = f"{path}#t={second:g}"
@@ -78,7 +78,3 @@ def _timeline_row(run: PlannedRun, step: int | None) -> dict[str, Any]:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

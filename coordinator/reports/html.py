@@ -18,7 +18,7 @@ import msgspec
 from coordinator.errors import CoordinatorError
 from coordinator.files import read_bounded
 from coordinator.reports.actions import action_text, fact_text
-from coordinator.reports.escaping import json_for_html, one_line, seen_text
+from coordinator.reports.escaping import json_for_html, one_line, seen_data, seen_text
 from coordinator.reports.records import SEVERITIES, Aggregate, Campaign, MergedFinding, PlannedRun, RunRow
 
 MAX_INLINE_TIMELINE_BYTES = 24 << 20
@@ -30,6 +30,7 @@ MAX_INPUTS_IN_LINE = 8
 MAX_INPUTS = 200
 MAX_PLAIN_RUNS = 500
 MAX_COMPARED = 200
+MAX_TOLD_CHARACTERS = 320
 MAX_STEP_CHARACTERS = 240
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -60,11 +61,11 @@ def render_html(aggregate: Aggregate, campaign: Campaign, report_directory: str)
             more_findings=max(0, len(aggregate.findings) - MAX_FINDINGS),
             matrix=_matrix(aggregate),
             comparison=aggregate.controller_comparison,
+            compared=_compared(aggregate.controller_comparison),
             max_compared=MAX_COMPARED,
             plain_runs=list(enumerate(aggregate.runs[:MAX_PLAIN_RUNS])),
-            runs_json=json_for_html([_run_data(row, positions, timelines) for row in aggregate.runs]),
+            runs_json=json_for_html(seen_data([_run_data(row) for row in aggregate.runs])),
             timelines=timelines,
-            fact=fact_text,
             style=style,
             script=script,
             style_hash=_csp_hash(style),
@@ -117,10 +118,10 @@ def _timelines(aggregate: Aggregate, campaign: Campaign) -> Timelines:
     left_out, used = 0, 0
     for position in order:
         run = campaign.runs[position]
-        rows = _timeline_rows(run, numbers, at_steps.get(run.run_id, {}))
-        if not rows:
+        if run.report is None:
             continue
-        text = json_for_html(rows)
+        rows = _timeline_rows(run, numbers, at_steps.get(run.run_id, {}))
+        text = json_for_html({**seen_data(_run_more(aggregate.runs[position])), "rows": rows})
         if used + len(text) > MAX_INLINE_TIMELINE_BYTES:
             left_out += 1
             continue
@@ -177,8 +178,10 @@ def _finding_view(
         }
         for item in finding.occurrences
     ]
-    # The place shown first is the one whose replay proved most; ties go to the plan's order.
-    best = next((item for item in met if item["replay"] == finding.replay), met[0])
+    # The place shown first is the earliest step among those whose replay proved most.
+    best = min(met, key=lambda item: (item["replay"] != finding.replay, item["step"] is None, item["step"] or 0))
+    description = seen_text(finding.description).strip()
+    told = one_line(description.split("\n", 1)[0], MAX_TOLD_CHARACTERS)
     inputs = [one_line(action_text(action), 80) for action in finding.actions]
     return {
         "finding": finding,
@@ -188,6 +191,8 @@ def _finding_view(
         "runs": len({item.run_id for item in finding.occurrences}),
         "inputs": inputs[:MAX_INPUTS_IN_LINE],
         "more_inputs": max(0, len(inputs) - MAX_INPUTS_IN_LINE),
+        "told": told,
+        "full": description if " ".join(description.split()) != told else "",
         "steps": finding.repro_steps[:MAX_INPUTS] or inputs[:MAX_INPUTS],
         "stamp": _stamp(finding.replay),
     }
@@ -220,38 +225,67 @@ def _matrix(aggregate: Aggregate) -> list[dict[str, Any]]:
     return rows
 
 
-def _run_data(row: RunRow, positions: dict[str, int], timelines: Timelines) -> dict[str, Any]:
-    """What the script draws a run from. Seeds are words: they can be larger than a number in a browser holds."""
-    position = positions[row.run_id]
+def _compared(comparison: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """A row per compared finding; who could not report is not told as someone who did not."""
+    if comparison is None:
+        return []
+    available = {
+        (run["persona"], run["controller"])
+        for run in comparison["runs"]
+        if run["report_available"] and run["actions_taken"] != 0
+    }
+    rows: list[dict[str, Any]] = []
+    for found in comparison["findings"][:MAX_COMPARED]:
+        by = {met["controller"] for met in found["occurrences"]}
+        words = [
+            ("yes", "reported")
+            if name in by
+            else ("no", "not reported")
+            if (found["persona"], name) in available
+            else ("absent", "not played")
+            for name in comparison["controllers"]
+        ]
+        rows.append({"found": found, "words": words})
+    return rows
+
+
+def _run_data(row: RunRow) -> dict[str, Any]:
+    """What the list of runs is drawn and filtered from: read whole when the page opens, so it is short."""
     data: dict[str, Any] = {
         "id": row.run_id,
         "scenario": row.scenario_id,
         "persona": row.persona,
         "controller": row.controller,
         "repetition": row.repetition,
-        "seed": "" if row.seed is None else str(row.seed),
         "state": row.state,
         "end": row.end_reason,
         "played": row.played,
         "why": one_line(row.why_not_played),
         "partial": row.partial,
         "actions": row.actions_taken,
-        "seconds": row.wall_seconds,
         "findings": row.findings,
         "worst": row.worst,
-        "attempts": row.attempts,
         "qualifying": row.qualifying,
         "summary": one_line(row.summary, 1_200),
+        "report": row.report_path,
+        "transcript": row.transcript_path,
+        "video": row.video_path,
+    }
+    return {key: value for key, value in data.items() if value not in ("", [], {}, None)}
+
+
+def _run_more(row: RunRow) -> dict[str, Any]:
+    """What an opened run shows besides its timeline. Seeds are words: a browser's numbers do not hold all of them."""
+    data: dict[str, Any] = {
+        "seed": "" if row.seed is None else str(row.seed),
+        "seconds": row.wall_seconds,
+        "attempts": row.attempts,
         "worked": [one_line(text) for text in row.what_worked[:20]],
         "inTheWay": [one_line(text) for text in row.in_the_way[:20]],
         "keep": one_line(row.keep_playing, 600),
         "coverage": row.coverage,
         "counts": {key: count for key, count in row.counts.items() if count},
         "recording": one_line(row.recording),
-        "report": row.report_path,
-        "transcript": row.transcript_path,
-        "video": row.video_path,
-        "timeline": position in timelines.elements,
     }
     return {key: value for key, value in data.items() if value not in ("", [], {}, None)}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from coordinator.reports.escaping import one_line, xml_text
-from coordinator.reports.records import Aggregate, MergedFinding, RunRow
+from coordinator.reports.records import Aggregate, MergedFinding, Occurrence, RunRow
 
 MAX_TEXT_CHARACTERS = 20_000
 MAX_LINE_CHARACTERS = 300
@@ -22,6 +22,11 @@ def render_junit(aggregate: Aggregate) -> bytes:
     found stands in the case's output. Text is bounded and without the characters that XML cannot hold.
     """
     by_number = {finding.number: finding for finding in aggregate.findings}
+    # Ten thousand runs can share a finding: looked up by run here, never searched for each.
+    met: dict[tuple[int, str], list[Occurrence]] = {}
+    for finding in aggregate.findings:
+        for occurrence in finding.occurrences:
+            met.setdefault((finding.number, occurrence.run_id), []).append(occurrence)
     root = ElementTree.Element("testsuites", {"name": _attribute(aggregate.campaign_id or "playtest")})
     totals = [0, 0, 0]
     total_seconds = 0.0
@@ -33,10 +38,11 @@ def render_junit(aggregate: Aggregate) -> bytes:
         for row in rows:
             found = [by_number[number] for number in row.findings]
             failing = [finding for finding in found if finding.fails]
+            told = {number: _told(by_number[number], met[number, row.run_id]) for number in row.findings}
             counted[1] += bool(failing) and row.played
             counted[2] += not row.played
             seconds += row.wall_seconds or 0.0
-            _add_case(suite, row, found, failing)
+            _add_case(suite, row, found, failing, told)
         _set_counts(suite, counted, seconds)
         totals = [total + part for total, part in zip(totals, counted, strict=True)]
         total_seconds += seconds
@@ -52,7 +58,11 @@ def _set_counts(element: ElementTree.Element, counted: list[int], seconds: float
 
 
 def _add_case(
-    suite: ElementTree.Element, row: RunRow, found: list[MergedFinding], failing: list[MergedFinding]
+    suite: ElementTree.Element,
+    row: RunRow,
+    found: list[MergedFinding],
+    failing: list[MergedFinding],
+    told: dict[int, str],
 ) -> None:
     case = ElementTree.SubElement(
         suite,
@@ -72,20 +82,19 @@ def _add_case(
             "message": _attribute(f"{failing[0].severity}: {failing[0].title}{more}"),
             "type": failing[0].severity,
         }
-        ElementTree.SubElement(case, "failure", attributes).text = _text("\n\n".join(_told(f, row) for f in failing))
-    told = [f"run {row.run_id}, state {row.state}, ended by {row.end_reason or 'nothing'}"]
-    told += ["The run is partial: what came after its end was not seen."] if row.partial else []
-    told += [_told(finding, row) for finding in found if finding not in failing or not row.played]
-    ElementTree.SubElement(case, "system-out").text = _text("\n\n".join(told))
+        ElementTree.SubElement(case, "failure", attributes).text = _text("\n\n".join(told[f.number] for f in failing))
+    lines = [f"run {row.run_id}, state {row.state}, ended by {row.end_reason or 'nothing'}"]
+    lines += ["The run is partial: what came after its end was not seen."] if row.partial else []
+    lines += [told[finding.number] for finding in found if finding not in failing or not row.played]
+    ElementTree.SubElement(case, "system-out").text = _text("\n\n".join(lines))
 
 
-def _told(finding: MergedFinding, row: RunRow) -> str:
+def _told(finding: MergedFinding, occurrences: list[Occurrence]) -> str:
     lines = [f"{finding.number}. {finding.severity}: {finding.title}"]
     lines.append(f"category {finding.category}, replay {finding.replay or 'not tried'}, signature {finding.signature}")
-    for met in finding.occurrences:
-        if met.run_id == row.run_id:
-            refs = ", ".join(f"{item.kind} {item.ref}" for item in met.evidence)
-            lines.append(f"step {met.step if met.step is not None else 'unknown'}: {refs}")
+    for met in occurrences:
+        refs = ", ".join(f"{item.kind} {item.ref}" for item in met.evidence)
+        lines.append(f"step {met.step if met.step is not None else 'unknown'}: {refs}")
     lines += [f"  {at}. {step}" for at, step in enumerate(finding.repro_steps[:40], start=1)]
     return "\n".join(one_line(line, 1_000) for line in lines)
 

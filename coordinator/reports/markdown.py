@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from coordinator.reports.actions import action_text, fact_text
+from coordinator.reports.actions import action_text
 from coordinator.reports.escaping import markdown_cell as cell
 from coordinator.reports.escaping import markdown_text as text
+from coordinator.reports.escaping import seen_text
 from coordinator.reports.records import Aggregate, EvidenceLink, MergedFinding, SetAside
 
 MAX_LISTED_RUNS = 1_000
@@ -61,7 +63,7 @@ def _finding(finding: MergedFinding) -> Iterator[str]:
     yield f"Personas: {text(', '.join(finding.personas))}. Controllers: {text(', '.join(finding.controllers))}."
     if finding.description:
         yield ""
-        yield text(finding.description, 2_000)
+        yield from _described(finding.description)
     if finding.repro_steps:
         yield ""
         yield from (f"{at}. {text(step)}" for at, step in enumerate(finding.repro_steps[:MAX_ACTIONS], start=1))
@@ -78,6 +80,19 @@ def _finding(finding: MergedFinding) -> Iterator[str]:
     yield ""
     yield f"Signature {text(finding.signature)}"
     yield ""
+
+
+def _described(description: str) -> Iterator[str]:
+    """One line as text; several, as of a stack trace, fenced by more backticks than any line of it holds."""
+    lines = seen_text(description).strip().splitlines()
+    if len(lines) <= 1:
+        yield text(description, 2_000)
+        return
+    longest = max((len(run) for run in re.findall("`+", "\n".join(lines))), default=0)
+    fence = "`" * max(3, longest + 1)
+    yield fence
+    yield from lines
+    yield fence
 
 
 def _evidence(item: EvidenceLink) -> str:
@@ -204,10 +219,11 @@ def _facts(aggregate: Aggregate) -> Iterator[str]:
     yield from ("", "## Usage and cost", "")
     yield f"{usage.attempts} attempts, {cost}, {tokens} tokens, {usage.wall_seconds:.1f} s of runs."
     yield from ("", "## What was tested", "")
-    for group in aggregate.tested:
-        yield f"In {len(group.run_ids)} runs:"
-        yield ""
-        yield from (f"- {text(key)}: {text(fact_text(value))}" for key, value in group.facts.items())
-        yield ""
-    yield from ("## Limits of this report", "")
+    tested = aggregate.tested
+    yield from (f"- {text(name)}: {text(value)}" for name, value in tested.shared.items())
+    for name, values in tested.varying.items():
+        yield f"- {text(name)}: {text('; '.join(f'{value} (runs: {runs})' for value, runs in values.items()))}"
+    if tested.own:
+        yield f"- Different from run to run, told in each run's own report: {text(', '.join(tested.own))}"
+    yield from ("", "## Limits of this report", "")
     yield from (f"- {text(limit)}" for limit in aggregate.limits)

@@ -64,6 +64,7 @@ class PlannedRun(_Record, frozen=True, kw_only=True):
 
     `run_id` is the reservation's id, or the scenario's where nothing was ever reserved. `report` is None when there is
     none or it cannot be read (`report_fault` says which). `directory` is the run's folder, absolute, or "".
+    `transcript_lines` gives the line, from 1, of each step that a finding names.
     `ledger_state` is what the ledger knows of the run's state without its report, None for nothing.
     """
 
@@ -87,6 +88,7 @@ class PlannedRun(_Record, frozen=True, kw_only=True):
     unreadable: bool = False
     directory: str = ""
     files: list[str] = msgspec.field(default_factory=list)
+    transcript_lines: dict[int, int] = msgspec.field(default_factory=dict)
     usage: list[dict[str, Any]] = msgspec.field(default_factory=list)
     grader_digest: str = ""
     definition_digest: str = ""
@@ -243,10 +245,16 @@ class RunRow(_Record, frozen=True, kw_only=True):
 
 
 class Tested(_Record, frozen=True, kw_only=True):
-    """Facts of what was tested that several runs share, and which runs those are."""
+    """What was tested, over the `runs` that tell it.
 
-    facts: dict[str, Any]
-    run_ids: list[str]
+    `shared`: facts that are the same in all of them. `varying`: fact -> value -> runs, for facts with a few values.
+    `own`: names of facts that are different nearly everywhere; their values stand in the runs' own reports.
+    """
+
+    runs: int
+    shared: dict[str, str]
+    varying: dict[str, dict[str, int]]
+    own: list[str]
 
 
 class UsageTotals(_Record, frozen=True, kw_only=True):
@@ -294,7 +302,7 @@ class Aggregate(_Record, frozen=True, kw_only=True):
     dropped: list[SetAside]
     coverage: dict[str, dict[str, int]]
     usage: UsageTotals
-    tested: list[Tested]
+    tested: Tested
     limits: list[str]
     controller_comparison: dict[str, Any] | None
     runs: list[RunRow]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def read_run_record(path: Path) -> RunRecord:
 def list_run_files(directory: Path) -> Iterator[str]:
     """Evidence in a run's folder, relative, sorted: its reports, pictures and videos.
 
-    Never through a symbolic link, and nothing else: the game's private home lies there too.
+    Regular files only, never through a symbolic link, and nothing else: the game's private home lies there too.
     """
     left = MAX_FILES_LISTED
     for root, folders, names in os.walk(directory):
@@ -102,11 +103,37 @@ def list_run_files(directory: Path) -> Iterator[str]:
             path = Path(root, name)
             relative = path.relative_to(directory)
             top = len(relative.parts) == 1 and name in RUN_FILES
-            if (top or name.lower().endswith(PICTURE_SUFFIXES + VIDEO_SUFFIXES)) and not path.is_symlink():
+            if (top or name.lower().endswith(PICTURE_SUFFIXES + VIDEO_SUFFIXES)) and stat.S_ISREG(path.lstat().st_mode):
                 if left == 0:
                     return
                 left -= 1
                 yield relative.as_posix()
+
+
+class _Line(msgspec.Struct):
+    """The one field of a transcript's line that is looked for here."""
+
+    step: int | None = None
+
+
+def find_transcript_lines(path: Path, steps: Collection[int]) -> dict[int, int]:
+    """Step -> line, from 1, for the steps asked for. Lines that do not decode are counted and passed over."""
+    found: dict[int, int] = {}
+    if not steps:
+        return found
+    try:
+        data = read_bounded(str(path), MAX_REPORT_BYTES)
+    except (FileNotFoundError, CoordinatorError):
+        return found
+    decoder = msgspec.json.Decoder(_Line)
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        try:
+            step = decoder.decode(line).step
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        if step is not None and step in steps:
+            found.setdefault(step, number)
+    return found
 
 
 def _tolerant_finding(item: Any, at: int) -> Any:
@@ -202,11 +229,20 @@ def _planned_run(
         unreadable=unreadable,
         directory=str(directory) if directory is not None else "",
         files=list(list_run_files(directory)) if directory is not None and directory.is_dir() else [],
+        transcript_lines=find_transcript_lines(directory / "transcript.jsonl", _steps_of_findings(record))
+        if directory is not None
+        else {},
         usage=[used for used in (attempt.get("usage") for attempt in rows) if isinstance(used, dict)],
         grader_digest=_text(row.get("graderDigest") or scenario.get("qualifyingGraderDigest")),
         definition_digest=_text(row.get("definitionDigest") or scenario.get("qualifyingDefinitionDigest")),
         qualifying=not row or digests == (row.get("definitionDigest"), row.get("graderDigest")),
     )
+
+
+def _steps_of_findings(record: RunRecord | None) -> set[int]:
+    findings = record.findings if record is not None else []
+    named = {finding.step for finding in findings} | {item.step for finding in findings for item in finding.evidence}
+    return {step for step in named if step is not None}
 
 
 def _read_attempt(row: dict[str, Any], place: _Place | None) -> tuple[RunRecord | None, str, bool]:

@@ -52,7 +52,8 @@ function chooseGates(shift) {
   const random = shift === 0n ? null : new Random(shift);
   const gates = {};
   for (const [bug, places] of Object.entries(WORLD.gates)) {
-    gates[bug] = places[random !== null && places.length > 1 ? random.below(places.length) : 0];
+    const moves = random !== null && places.length > 1;
+    gates[bug] = places[moves ? 1 + random.below(places.length - 1) : 0];
   }
   return gates;
 }

@@ -44,13 +44,13 @@ class Random:
 
 
 def choose_gates(shift: int) -> dict:
-    """Which place and feature each planted bug sits behind; shift 0 is the first gate of each."""
+    """Which place and feature each planted bug sits behind; any shift but 0 moves those that have several."""
     if shift == 0:
         return {bug: places[0] for bug, places in WORLD["gates"].items()}
     random = Random(shift)
     gates = {}
     for bug, places in WORLD["gates"].items():
-        gates[bug] = places[random.below(len(places))] if len(places) > 1 else places[0]
+        gates[bug] = places[1 + random.below(len(places) - 1)] if len(places) > 1 else places[0]
     return gates
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import textwrap
@@ -18,7 +19,7 @@ from typing import Any
 import msgspec
 
 from workers.contract import Brief, Delivery, Job, Limits, PlayOrder, verify_delivery
-from workers.descendants import process_table
+from workers.descendants import open_process, process_table, read_process
 
 KEY = "5a" * 32
 LIMIT_SECONDS = 30.0
@@ -159,4 +160,17 @@ def living_with(mark: str) -> list[int]:
             command = Path(f"/proc/{facts.pid}/cmdline").read_bytes()
             if mark.encode() in command and not facts.ended and facts.pid != os.getpid():
                 found.append(facts.pid)
+    return found
+
+
+def end_marked(mark: str) -> list[int]:
+    """End every process with this text in its command line, through pidfds; give the numbers that lived."""
+    found = living_with(mark)
+    for pid in found:
+        facts = read_process(pid)
+        descriptor = open_process(facts) if facts else None
+        if descriptor is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            os.close(descriptor)
     return found

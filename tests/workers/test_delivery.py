@@ -196,6 +196,11 @@ def test_long_lists_of_artefacts_are_bound_by_a_file_of_their_own(tmp_path: Path
     assert artefacts[0].sha256 == hashlib.sha256((run.folder / "artefacts.json").read_bytes()).hexdigest()
 
 
+def _sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
 @pytest.mark.parametrize(
     "plant",
     [
@@ -204,7 +209,7 @@ def test_long_lists_of_artefacts_are_bound_by_a_file_of_their_own(tmp_path: Path
         lambda path: path.symlink_to("/etc/passwd"),
         lambda path: os.mkfifo(path),
         lambda path: path.mkdir(),
-        lambda path: (path.touch(), os.truncate(path, 1 << 40)),
+        _sparse,
     ],
 )
 def test_result_file_that_is_none_is_read_as_none(tmp_path: Path, plant: Callable[[Path], object]) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -156,3 +157,16 @@ def test_worker_started_as_leader_of_a_process_group_gets_a_session_all_the_same
     with subprocess.Popen([*WORKER, *arguments_of(run)], env=ENVIRONMENT, process_group=0) as process:
         assert process.wait(60) == 0
     assert run.delivery().end_reason == "never_started"
+
+
+@pytest.mark.ci
+def test_version_costs_little_more_than_importing_what_any_worker_needs() -> None:
+    """Paired in one run, best of many: the machine's load hits both alike."""
+    bare = [sys.executable, "-c", "import msgspec, json, hashlib"]
+    best = {"worker": float("inf"), "bare": float("inf")}
+    for _ in range(20):
+        for name, command in (("worker", [*WORKER, "--version"]), ("bare", bare)):
+            before = time.perf_counter()
+            subprocess.run(command, stdout=subprocess.DEVNULL, env=ENVIRONMENT, check=True)
+            best[name] = min(best[name], time.perf_counter() - before)
+    assert best["worker"] <= 1.6 * best["bare"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.runs import LIMIT_SECONDS, Run, limits, living_with, rounds, wait_for_file
+from tests.workers.runs import LIMIT_SECONDS, Run, end_marked, limits, living_with, rounds, wait_for_file
 from workers.descendants import (
     end_descendants,
     living_descendants,
@@ -46,14 +44,7 @@ def mark(tmp_path: Path) -> Iterator[str]:
     """A text in the command line of every helper of a test; none may be left, whatever the test does."""
     text = str(tmp_path / "helper")
     yield text
-    left = living_with(text)
-    for pid in left:
-        facts = read_process(pid)
-        descriptor = open_process(facts) if facts else None
-        if descriptor is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            os.close(descriptor)
+    left = end_marked(text)
     assert left == []
 
 

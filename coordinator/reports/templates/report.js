@@ -64,9 +64,9 @@
     who.append(make("span", "", "with " + run.controller + (run.repetition > 1 ? ", " + run.repetition : "")));
     summary.append(who);
     summary.append(make("span", "end", run.played ? words(run.end) : "not played"));
-    summary.append(make("span", "end num", run.actions === undefined ? "" : run.actions + " actions"));
+    summary.append(make("span", "end num", run.actions === undefined || !run.played ? "" : run.actions + (run.actions === 1 ? " action" : " actions")));
     var marks = make("span", "marks");
-    if (run.worst) marks.append(make("span", "severity " + run.worst, run.findings.length + " " + run.worst + (run.findings.length > 1 ? " and below" : "")));
+    if (run.worst) marks.append(make("span", "severity " + run.worst, run.findings.length > 1 ? run.findings.length + " findings, " + run.worst : "1 " + run.worst));
     if (run.partial) marks.append(make("span", "chip warn", "partial"));
     if (!run.qualifying) marks.append(make("span", "chip warn", "other definition"));
     summary.append(marks);
@@ -83,15 +83,17 @@
     if (!run.played && run.why) box.append(make("p", "", "Not played: " + run.why));
     if (run.partial) box.append(make("p", "", "This run is partial: what came after its end was not seen."));
     if (run.summary) box.append(make("p", "", run.summary));
-    points(box, "What worked", run.worked);
-    points(box, "What got in the way", run.inTheWay);
-    if (run.keep) points(box, "Would I keep playing", [run.keep]);
+    var data = document.getElementById("timeline-" + position);
+    var more = data ? JSON.parse(data.textContent) : { rows: [] };
+    points(box, "What worked", more.worked);
+    points(box, "What got in the way", more.inTheWay);
+    if (more.keep) { box.append(make("h3", "small", "Would I keep playing")); box.append(make("p", "", more.keep)); }
     var facts = ["state " + words(run.state)];
-    if (run.seed) facts.push("seed " + run.seed);
-    if (run.seconds !== undefined) facts.push(run.seconds.toFixed(1) + " s");
-    if (run.attempts > 1) facts.push(run.attempts + " attempts");
-    if (run.recording) facts.push("video " + run.recording);
-    [run.coverage, run.counts].forEach(function (group) {
+    if (more.seed) facts.push("seed " + more.seed);
+    if (more.seconds !== undefined) facts.push(more.seconds.toFixed(1) + " s");
+    if (more.attempts > 1) facts.push(more.attempts + " attempts");
+    if (more.recording) facts.push("video " + more.recording);
+    [more.coverage, more.counts].forEach(function (group) {
       Object.keys(group || {}).forEach(function (key) { facts.push(words(key) + " " + group[key]); });
     });
     box.append(make("p", "quiet", facts.join(" · ")));
@@ -100,8 +102,7 @@
     if (run.transcript) files.append(link(run.transcript, "Transcript")); else files.append(make("span", "gone", "Transcript missing"));
     if (run.video) files.append(link(run.video, "Video"));
     box.append(files);
-    var data = document.getElementById("timeline-" + position);
-    if (data) timeline(box, JSON.parse(data.textContent), position);
+    if (more.rows.length) timeline(box, more.rows, position);
     return box;
   }
 
@@ -174,7 +175,7 @@
     bar("base", 0, 1000);
     var index = new Map(rows.map(function (cells, at) { return [cells, at]; }));
     marks.forEach(function (cells) {
-      bar("mark " + severity(cells[3][0]), Math.min(994, 1000 * index.get(cells) / rows.length), 6);
+      bar("spot " + severity(cells[3][0]), Math.min(994, 1000 * index.get(cells) / rows.length), 6);
     });
     return svg;
   }
@@ -220,5 +221,5 @@
   });
   filter();
   follow();
-  document.documentElement.dataset.ready = "yes";
+  document.documentElement.dataset.ready = String(Math.round(performance.now()));
 })();

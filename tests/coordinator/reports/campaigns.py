@@ -30,7 +30,7 @@ def a_finding(
     dropped: str | None = None,
     suppressed_by: str | None = None,
     actions: list[str] | None = None,
-    description: str = "The process ended with exit code 1 right after the input; the last line of its error output is a KeyError.",
+    description: str = "The process ended with exit code 1 right after the input: a KeyError in its error output.",
 ) -> Finding:
     moves = ["north", "take lamp", "take lamp"] if actions is None else actions
     return Finding(
@@ -167,7 +167,12 @@ class CampaignOnDisk:
         return scenario
 
     def play(
-        self, scenario: dict[str, Any], report: RunReport | bytes | None, *, outcome: str = "passed", failure: Any = None
+        self,
+        scenario: dict[str, Any],
+        report: RunReport | bytes | None,
+        *,
+        outcome: str = "passed",
+        failure: Any = None,
     ) -> str:
         """An attempt of it: a row in the ledger, an entry in the state, a folder with a report. Returns its run id."""
         ordinal = len(scenario["attempts"]) + 1
@@ -257,7 +262,7 @@ def realistic_findings(persona: str, controller: str) -> list[Finding]:
         found.append(
             a_finding(
                 "v1:00000000000000dd", ident="f4", title="Progress is lower after loading than it was when saved",
-                severity="minor", category="progress", step=11, replay="not replayable: the save lies outside the build",
+                severity="minor", category="progress", step=11, replay="not replayable: the save is outside the build",
                 actions=["save", "north", "load"],
                 description="Progress was 0.40 before the save and 0.10 after the load.",
             )
