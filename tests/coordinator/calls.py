@@ -36,6 +36,18 @@ class QuickCampaign(Campaign):
     def open(self, operations: Operations | None = None, **changes: Any) -> Coordinator:
         return super().open(operations or Unsynced(), **changes)
 
+    def write(self, document: dict[str, Any]) -> None:
+        fresh(self.path, json.dumps(document).encode())
+
+
+def fresh(path: Path, data: bytes) -> None:
+    """A new file with the old one's name and mode; some file systems flush one that is truncated and written."""
+    mode = path.stat().st_mode & 0o777 if path.exists() else None
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+    if mode is not None:
+        path.chmod(mode)
+
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """One event loop a call, with a limit: a test that hangs is a failure with a trace."""
