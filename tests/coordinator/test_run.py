@@ -272,38 +272,41 @@ def test_no_lane_reserves_while_an_error_is_being_retained(campaign: Campaign) -
     run(c.close())
 
 
-def test_reservation_that_was_queued_before_the_error_was_seen_is_not_made(campaign: Campaign) -> None:
-    """Lane 2 asks for `c` and waits its turn; meanwhile lane 1 fails; then the turn comes."""
-    gate, at_gate = asyncio.Event(), asyncio.Event()
-    b_launched = asyncio.Event()
-    hold = False
+def test_reservation_that_was_queued_before_the_error_was_seen_is_not_judged(campaign: Campaign) -> None:
+    """Lane 2 asks for `c` behind a change of somebody else; meanwhile lane 1 fails; then the turn comes.
+
+    With both lanes taken by then, a reservation that was judged would show as a second failure.
+    """
+    held, gate = asyncio.Event(), asyncio.Event()
+    others: list[asyncio.Task[Permit]] = []
 
     async def fault(stage: str) -> None:
-        if hold and stage == "state":
-            at_gate.set()
+        pending = json.loads((campaign.control / "pending.json").read_text())
+        if (stage, pending["operation"]) == ("intent", "complete"):
+            others.append(asyncio.create_task(c.reserve("e")))
+            await asyncio.sleep(0)  # it is in the queue now, before lane 2 can ask again
+        if (stage, pending["scenarioId"]) == ("intent", "e"):
+            held.set()
             await gate.wait()
 
     async def launch(permit: Permit) -> str:
-        nonlocal hold
         if permit.scenario_id == "a":
-            await at_gate.wait()  # b's completion is in its commit; its lane will ask for c next
+            await held.wait()
+            for _ in range(10):
+                await asyncio.sleep(0)  # lane 2 asks
             raise ZeroDivisionError
-        b_launched.set()
-        return "b"
+        return permit.scenario_id
 
-    class Watched(Play):
-        async def read_completion(self, permit: Permit, launched_as: Any) -> Any:
-            nonlocal hold
-            hold = True
-            return await super().read_completion(permit, launched_as)
-
+    class LetsGo(Play):
         async def retain_failure(self, permit: Permit | None, error: BaseException, phase: str) -> Any:
             gate.set()
             return await super().retain_failure(permit, error, phase)
 
-    c, play = campaign.open(fault=fault), Watched(launch)
+    c, play = campaign.open(fault=fault), LetsGo(launch)
     state = run(wait_for(c, play))
-    assert phases(state) == {"a": "launching", "b": "completed"}
+    assert [one.phase for one in state.failures] == ["launch"]
+    assert phases(state) == {"a": "launching", "b": "completed", "e": "reserved"}
+    assert others[0].result().scenario_id == "e"
     run(c.close())
 
 
