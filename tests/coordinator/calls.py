@@ -15,7 +15,7 @@ import pytest
 
 from coordinator import Coordinator, CoordinatorError, Permit, State
 from coordinator.files import Operations
-from tests.coordinator.campaign import Campaign, completion
+from tests.coordinator.campaign import Campaign, attempt, completion
 
 T = TypeVar("T")
 
@@ -158,3 +158,13 @@ def state_of(campaign: Campaign) -> dict[str, Any]:
 def abandon(campaign: Campaign) -> None:
     """What a person's recovery does to the lock of a dead owner, and nothing else."""
     campaign.lock.unlink()
+
+
+def select(campaign: Campaign, **changes: Any) -> None:
+    campaign.selections[0] = {"scenarioId": "a", "attempt": attempt("a", **changes)}
+
+
+def change_scenario(campaign: Campaign, **changes: Any) -> None:
+    document = campaign.read()
+    document["scenarios"][0].update(changes)
+    campaign.write(document)
