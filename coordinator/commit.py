@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -26,7 +27,7 @@ from coordinator.errors import (
     RefusedError,
     UnrecognizedManifestError,
 )
-from coordinator.files import Files, check_private_directory, read_bounded
+from coordinator.files import Files, check_private_directory, hold_directory, read_bounded
 from coordinator.manifest import Ledger
 from coordinator.paths import ControlPaths, ManifestPaths
 from coordinator.records import STATE_VERSION, Claim, Owner, Pending, State
@@ -78,7 +79,12 @@ class Batch:
             raise LockLostError(self.manifest.lock, f"is ours, but {self.control.directory} is not the same directory")
 
     def remember_directory(self) -> None:
-        found = check_private_directory(self.control.directory)
+        """From here on it must stay this directory. Raises as `check_private_directory`."""
+        check_private_directory(self.control.directory)
+        held = hold_directory(self.control.directory)
+        # Held open as long as this batch lives: else a directory made anew could get the number of the removed one.
+        weakref.finalize(self, os.close, held)
+        found = os.fstat(held)
         self._directory = (found.st_dev, found.st_ino)
 
     # -- reading

@@ -82,8 +82,8 @@ class Coordinator:
         """
         if options.max_lanes not in (1, 2) or isinstance(options.max_lanes, bool):
             raise InvalidInputError(f"max_lanes: 1 or 2, found {options.max_lanes!r}")
-        if not isinstance(options.batch_id, str) or not options.batch_id:
-            raise InvalidInputError(f"batch_id: a text is needed, found {options.batch_id!r}")
+        if not read_record(options.batch_id, str, "batch_id"):
+            raise InvalidInputError("batch_id: a text is needed, found an empty one")
         selections = read_selections(options.selections)
         manifest = ManifestPaths(options.manifest_path)
         control = ControlPaths(options.control_directory)

@@ -241,8 +241,7 @@ def sign_delivery(delivery: Delivery, key_hex: str) -> bytes:
     Sorted keys, two-space indent, one newline at the end; `hmac` is HMAC-SHA-256 under the job's key over the name of
     the format and the body's compact spelling. Raises `DeliveryRefusedError` above `MAX_DELIVERY_BYTES`.
     """
-    raw = _spell_delivery(msgspec.to_builtins(delivery), key_hex)
-    if len(raw) > MAX_DELIVERY_BYTES:
+    if len(raw := _spell_delivery(msgspec.to_builtins(delivery), key_hex)) > MAX_DELIVERY_BYTES:
         raise DeliveryRefusedError(f"it has {len(raw)} bytes, more than {MAX_DELIVERY_BYTES}")
     return raw
 
@@ -381,11 +380,7 @@ class RunReport(_Report, frozen=True, kw_only=True):
 
 
 def load_persona(name_or_path: str) -> dict[str, Any]:
-    """Read a shipped persona by name, or a user's own file by path, as the checked plain data of `PlayOrder.persona`.
-
-    Raises `workers.personas.PersonaError` (a `ValueError`) naming the file and every key that is unknown or out of
-    range.
-    """
+    """A shipped persona by name, or a user's file by path, as `PlayOrder.persona`; a `ValueError` names every fault."""
     from workers.personas import load, to_data
 
     return to_data(load(name_or_path))
@@ -396,3 +391,10 @@ def persona_names() -> tuple[str, ...]:
     from workers.personas import names
 
     return names()
+
+
+def persona_schema() -> dict[str, Any]:
+    """The JSON Schema of a persona file, as its reader checks it."""
+    import workers.personas
+
+    return msgspec.json.schema(workers.personas.Persona)

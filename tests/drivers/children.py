@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from drivers.base import Launch
+from drivers.bridge_file import load_bridge
 
 BRIDGES = Path(__file__).parent / "bridges"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -36,6 +37,18 @@ def counting_settings(*tricks: str, **more: Any) -> dict[str, Any]:
     """Settings of the counting bridge with these tricks; time limits that a busy machine keeps."""
     command = [sys.executable, "-S", str(BRIDGES / "counting.py"), *tricks]
     return {"command": command, "startup_timeout_ms": 20_000, "step_timeout_ms": 10_000, **more}
+
+
+def cavern_settings(bridge_file: str, *flags: str) -> dict[str, Any]:
+    """Settings of the example; its Python form runs in this interpreter rather than in the first one on PATH."""
+    settings = {
+        **load_bridge(EXAMPLES / "cavern" / bridge_file),
+        "startup_timeout_ms": 20_000,
+        "step_timeout_ms": 10_000,
+    }
+    program, *rest = settings["command"]
+    settings["command"] = [*([sys.executable, "-S"] if program == "python3" else [program]), *rest, *flags]
+    return settings
 
 
 def launch(

@@ -9,9 +9,8 @@ import pytest
 
 from drivers import make_driver
 from drivers.base import Action, Driver, Launch, Observation
-from drivers.bridge import load_bridge
 from drivers.errors import DriverStartError
-from tests.drivers.children import ENVIRONMENT, EXAMPLES, launch
+from tests.drivers.children import ENVIRONMENT, cavern_settings, launch
 from tests.drivers.suite import DriverSuite
 
 
@@ -39,13 +38,13 @@ class TestExampleInPython(TestCountingBridge):
     bridge_file = "bridge.json"
 
     def good_launch(self, directory: Path, seed: int | None = 7) -> Launch:
-        settings = load_bridge(EXAMPLES / "cavern" / self.bridge_file)
-        return Launch(settings=settings, directory=directory, seed=seed, environment=ENVIRONMENT)
+        return Launch(
+            settings=cavern_settings(self.bridge_file), directory=directory, seed=seed, environment=ENVIRONMENT
+        )
 
     def dying_launch(self, directory: Path) -> Launch:
         """The example with its planted crash: with this shift, by holding out the cup in the second place."""
-        settings = load_bridge(EXAMPLES / "cavern" / self.bridge_file)
-        settings["command"] = [*settings["command"], "--bugs", "crash", "--shift", "1"]
+        settings = cavern_settings(self.bridge_file, "--bugs", "crash", "--shift", "1")
         return Launch(settings=settings, directory=directory, seed=7, environment=ENVIRONMENT)
 
     def deadly_action(self, observation: Observation) -> Action:

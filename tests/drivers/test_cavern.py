@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from drivers.base import Action, Launch, Observation
-from drivers.bridge import BridgeDriver, load_bridge
+from drivers.bridge import BridgeDriver
 from drivers.errors import GameEndedError
-from tests.drivers.children import ENVIRONMENT, EXAMPLES
+from tests.drivers.children import ENVIRONMENT, EXAMPLES, cavern_settings
 
 CAVERN = EXAMPLES / "cavern"
 PLANTED: dict[str, Any] = json.loads((CAVERN / "planted.json").read_text())
@@ -44,12 +44,6 @@ def example_modules() -> Iterator[tuple[ModuleType, ModuleType]]:
         yield loaded[0], loaded[1]
     finally:
         del sys.modules["rules"], sys.modules["solver"]
-
-
-def settings_of(bridge_file: str, *flags: str) -> dict[str, Any]:
-    settings = {**load_bridge(CAVERN / bridge_file), "startup_timeout_ms": 20_000, "step_timeout_ms": 10_000}
-    settings["command"] = [*settings["command"], *flags]
-    return settings
 
 
 async def play(directory: Path, settings: dict[str, Any], seed: int, moves: list[str]) -> list[Observation]:
@@ -85,8 +79,8 @@ def test_the_same_seed_and_moves_give_the_same_turns_in_python_and_javascript(tm
     with example_modules() as (rules, _):
         moves = played_by_chance(rules, seed, 150)
     assert len(moves) > 20
-    python = asyncio.run(play(tmp_path, settings_of("bridge.json"), seed, moves))
-    javascript = asyncio.run(play(tmp_path, settings_of("bridge-js.json"), seed, moves))
+    python = asyncio.run(play(tmp_path, cavern_settings("bridge.json"), seed, moves))
+    javascript = asyncio.run(play(tmp_path, cavern_settings("bridge-js.json"), seed, moves))
     for step, (one, other) in enumerate(zip(python, javascript, strict=True)):
         assert one == other, f"turn {step} after {moves[:step]}"
     assert len({turn.frame_hash for turn in python}) > 15
@@ -96,14 +90,15 @@ def test_the_same_seed_and_moves_give_the_same_turns_in_python_and_javascript(tm
 def test_seeds_that_differ_past_53_bits_are_different_caves(tmp_path: Path) -> None:
     for bridge_file in ("bridge.json", "bridge-js.json"):
         first = [
-            asyncio.run(play(tmp_path, settings_of(bridge_file), seed, []))[0].frame_hash for seed in (2**53, 2**53 + 1)
+            asyncio.run(play(tmp_path, cavern_settings(bridge_file), seed, []))[0].frame_hash
+            for seed in (2**53, 2**53 + 1)
         ]
         assert first[0] != first[1]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_goal_is_reached_in_twenty_moves_and_nothing_is_wrong_on_the_way(tmp_path: Path, seed: int) -> None:
-    turns = asyncio.run(play(tmp_path, settings_of("bridge.json"), seed, PLANTED["goal"][str(seed)]))
+    turns = asyncio.run(play(tmp_path, cavern_settings("bridge.json"), seed, PLANTED["goal"][str(seed)]))
     assert len(turns) == 21
     assert (turns[-1].goal, turns[-1].outcome, turns[-1].done) == (True, "lamp", True)
     assert [turn.violations for turn in turns] == [()] * 21
@@ -216,10 +211,10 @@ async def show(directory: Path, settings: dict[str, Any], seed: int, bug: str, m
 @pytest.mark.parametrize("bug", BUGS)
 def test_each_declared_input_shows_its_bug_over_the_real_bridge(tmp_path: Path, bug: str, bridge_file: str) -> None:
     for shift, seeds in (("0", ("1",)), ("4", ("2",))):
-        settings = settings_of(bridge_file, "--bugs", bug, "--shift", shift)
+        settings = cavern_settings(bridge_file, "--bugs", bug, "--shift", shift)
         for seed in seeds:
             moves = PLANTED["shifts"][shift][bug]["inputs"][seed]
             asyncio.run(show(tmp_path, settings, int(seed), bug, moves))
             # The same input is harmless without the bug.
-            clean = asyncio.run(play(tmp_path, settings_of(bridge_file), int(seed), moves))
+            clean = asyncio.run(play(tmp_path, cavern_settings(bridge_file), int(seed), moves))
             assert all(turn.moves and not turn.violations for turn in clean)

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from drivers.bridge import load_bridge
 from drivers.conformance import RULES, RuleResult, inspect_bridge, probe
 from drivers.errors import DriverStartError, GameEndedError
-from tests.drivers.children import ENVIRONMENT, EXAMPLES, counting_settings, is_alive
+from tests.drivers.children import ENVIRONMENT, cavern_settings, counting_settings, is_alive
 
 RULE_NAMES = [name for name, _ in RULES]
 
@@ -40,8 +39,7 @@ def test_a_good_bridge_passes_every_rule_and_each_says_what_was_found(tmp_path: 
 def test_the_example_passes_every_rule(tmp_path: Path, bridge_file: str) -> None:
     if bridge_file == "bridge-js.json" and shutil.which("node") is None:
         pytest.skip("Node is not installed")
-    settings = {**load_bridge(EXAMPLES / "cavern" / bridge_file), "step_timeout_ms": 10_000}
-    assert failed(asyncio.run(inspect_bridge(settings, tmp_path, 2**64 - 1, ENVIRONMENT))) == {}
+    assert failed(asyncio.run(inspect_bridge(cavern_settings(bridge_file), tmp_path, 2**64 - 1, ENVIRONMENT))) == {}
 
 
 @pytest.mark.parametrize(

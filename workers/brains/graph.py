@@ -34,6 +34,12 @@ def _lines(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     )
 
 
+@lru_cache(maxsize=16_384)
+def _without_menu(labels: tuple[str, ...]) -> frozenset[str]:
+    """Saving and loading belong to the program around the game: that they are on offer names no situation."""
+    return frozenset(label for label in labels if not is_save(label) and not is_load(label))
+
+
 class Fold:
     """Which numbers of the text say nothing about the situation, learnt from the steps remembered."""
 
@@ -106,8 +112,7 @@ class Map:
         return (self._signs(scene), scene.done)
 
     def _signs(self, scene: Scene) -> frozenset[str]:
-        # Saving and loading belong to the program around the game: that they are on offer names no situation.
-        return frozenset(label for label in self._labels_of(scene) if not is_save(label) and not is_load(label))
+        return _without_menu(self._labels_of(scene))
 
     def _by_heading(self, scene: Scene) -> Node:
         lines = self.fold.lines(scene.text)

@@ -15,8 +15,8 @@ import msgspec
 
 from workers.brains.base import MAX_PROPOSALS, Proposal
 from workers.brains.graph import Map, Node
-from workers.brains.words import BOUNDARY_TEXTS, commands
-from workers.look import RESTART_LABEL, Look, Scene, read_look
+from workers.brains.words import BOUNDARY_TEXTS, commands, words
+from workers.look import MAX_LABEL_CHARACTERS, RESTART_LABEL, Look, Scene, read_look
 from workers.oracles.progress import is_load, is_save
 
 NEARNESS = 0.94
@@ -28,6 +28,7 @@ BOUNDARY_CHANCE = 0.02
 STEPS_BEFORE_LOADING = 2
 SURE_OF_UNDOING = 0.7
 RESTART_FACTOR = 0.45
+TOLD_BONUS = 0.5
 
 
 class _Option(msgspec.Struct, kw_only=True):
@@ -76,19 +77,26 @@ def _options(look: Look, chart: Map, offered: tuple[str, ...], rng: random.Rando
     options = _certainty(look, chart, labels, can_restart)
     options += _saves_and_loads(look, chart, labels)
     if look.free_text and rng.random() < BOUNDARY_CHANCE:
-        options.append(_Option(worth=2.0, first=rng.choice(BOUNDARY_TEXTS), why="a text at the bounds"))
+        typed = {past.did for past in look.past}
+        left = [text for text in BOUNDARY_TEXTS if text[:MAX_LABEL_CHARACTERS] not in typed]
+        if left:
+            options.append(_Option(worth=2.0, first=rng.choice(left), why="a text at the bounds"))
+    hopes = _Hopes(chart, look.brief + " " + look.scenes[0].text, look.free_text)
     distances, firsts = _walk(chart, can_restart)
     for node, distance in distances.items():
         if node in chart.done:
             continue
         near = NEARNESS**distance * (RESTART_FACTOR if firsts.get(node) == RESTART_LABEL else 1.0)
-        for label in labels if node == here else chart.labels.get(node, ()):
+        todo = labels if node == here else chart.labels.get(node, ())
+        for rank, label in enumerate(todo):
             if is_save(label) or is_load(label):
                 continue
             tries = chart.tried(node, label)
-            hope = _hope(chart, label)
             if tries == 0:
-                worth, why = hope * near, "not tried here"
+                worth, why = hopes.of(label) * near, "not tried here"
+                if look.free_text:
+                    # Commands come with the likeliest first: there are too many to try them all with equal zeal.
+                    worth *= 1.2 - 0.8 * rank / len(todo)
             else:
                 changed = sum(n for after, n in chart.edges[(node, label)].items() if after != node)
                 worth = 0.02 * near * (0.2 + changed / tries) / (1 + tries) ** 1.5
@@ -100,17 +108,46 @@ def _options(look: Look, chart: Map, offered: tuple[str, ...], rng: random.Rando
     return options
 
 
-def _hope(chart: Map, label: str) -> float:
+def _verb(label: str) -> str:
+    return label.split(" ", 1)[0].lower()
+
+
+def _noun(label: str) -> str:
+    return label.rsplit(" ", 1)[-1].lower()
+
+
+class _Hopes:
     """The chance that a label brings something new, from what it and its first word brought so far."""
-    verb = label.split(" ", 1)[0].lower()
-    done = new = 0
-    for other, (times, brought, _) in chart.brought.items():
-        if other.split(" ", 1)[0].lower() == verb:
-            done, new = done + times, new + brought
-    by_verb = (1.5 + new) / (2.5 + done)
-    times, brought, _ = chart.brought.get(label, (0, 0, 0))
-    chance = (3 * by_verb + brought) / (3 + times)
-    return chance * (1.4 if times == 0 else 1.0)
+
+    def __init__(self, chart: Map, told: str, typed: bool) -> None:
+        self._chart = chart
+        self._typed = typed
+        self._nouns: dict[str, tuple[int, int]] = {}
+        self._told = frozenset(words(told))
+        self._verbs: dict[str, tuple[int, int]] = {}
+        for label, (times, brought, _) in chart.brought.items():
+            done, new = self._verbs.get(_verb(label), (0, 0))
+            self._verbs[_verb(label)] = (done + times, new + brought)
+            done, new = self._nouns.get(_noun(label), (0, 0))
+            self._nouns[_noun(label)] = (done + times, new + brought)
+
+    def of(self, label: str) -> float:
+        done, new = self._verbs.get(_verb(label), (0, 0))
+        by_verb = (1.5 + new) / (2.5 + done)
+        if self._typed:
+            # At a prompt most commands are made up: a verb that failed on one thing says little about another thing.
+            done, new = self._nouns.get(_noun(label), (0, 0))
+            by_verb = (by_verb + 2 * (1.5 + new) / (2.5 + done)) / 3
+        times, brought, _ = self._chart.brought.get(label, (0, 0, 0))
+        chance = (3 * by_verb + brought) / (3 + times)
+        chance *= 1.4 if times == 0 else 1.0
+        if not self._typed:
+            return chance
+        # Among made-up commands, those with words of the opening text (a task, a rumour) are likelier to matter.
+        said = words(label)
+        named = said[1:] or said
+        share = sum(word in self._told for word in named) / len(named) if named else 0.0
+        return chance * (1 + TOLD_BONUS * share)
 
 
 def _walk(chart: Map, can_restart: bool) -> tuple[dict[Node, int], dict[Node, str]]:

@@ -105,14 +105,20 @@ def asks_for_name(text: str) -> bool:
     return bool(_NAME_PROMPT.search(text[-300:]))
 
 
+@lru_cache(maxsize=8_192)
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text in lower case."""
+    return tuple(word.lower() for word in _WORD.findall(text))
+
+
 @lru_cache(maxsize=4_096)
 def commands(text: str, vocabulary: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Commands worth typing at this text, the likeliest first, at most `MAX_COMMANDS`, without repeats."""
-    words = [word.lower() for word in _WORD.findall(text)]
-    seen = set(words)
+    said = words(text)
+    seen = set(said)
     found: list[str] = [PLAYER_NAME] if asks_for_name(text) else []
     found += [direction for direction in DIRECTIONS if direction in seen]
-    nouns = [word for word in dict.fromkeys(words) if word not in _STOP and word not in DIRECTIONS][:MAX_NOUNS]
+    nouns = [word for word in dict.fromkeys(said) if word not in _STOP and word not in DIRECTIONS][:MAX_NOUNS]
     found += vocabulary
     found += [f"{verb} {noun}" for verb in VERBS[:4] for noun in nouns]
     found += _unsaid(ALONE, seen)

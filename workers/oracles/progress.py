@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from drivers.base import Observation
 from workers.findings import Event
@@ -13,11 +14,13 @@ _SAVE = re.compile(r"\b(?:quick ?)?save\b", re.IGNORECASE)
 _LOAD = re.compile(r"\b(?:quick ?)?(?:load|restore|reload)\b", re.IGNORECASE)
 
 
+@lru_cache(maxsize=8_192)
 def is_save(label: str) -> bool:
     """Whether an input's label says that it saves the game."""
     return bool(_SAVE.search(label)) and not _LOAD.search(label)
 
 
+@lru_cache(maxsize=8_192)
 def is_load(label: str) -> bool:
     """Whether an input's label says that it brings a saved game back."""
     return bool(_LOAD.search(label))

@@ -16,8 +16,9 @@ class SoftLock:
     """Fires when, without any effect in between, each listed move was tried and answered with nothing new.
 
     An effect is a changed state (values that tick at every step aside), other moves, or a changed text. A move that is
-    answered with a text of its own has to be tried again and be answered alike: a refusal in words is no effect. Games that ended, and turns of another
-    player, are never judged; nor are fewer than `MIN_TRIES` inputs, so that one press of the only key is no soft-lock.
+    answered with a text of its own has to be tried again and be answered alike: a refusal in words is no effect. Games
+    that ended, and turns of another player, are never judged; nor are fewer than `MIN_TRIES` inputs, so that one press
+    of the only key is no soft-lock.
     """
 
     name = "soft_lock"

@@ -123,7 +123,7 @@ def play_trick(request_id: object, method: str, answer: str) -> str | bytes | No
     if "no_turn" in TRICKS:
         return message(request_id, result={"text": "no state"}) + "\n"
     if "floods_errors" in TRICKS:
-        for _ in range(200):
+        for _ in range(40):
             sys.stderr.write("ERROR the same line again\n" * 1_000)
         sys.stderr.write("the very last line\n")
         sys.stderr.flush()

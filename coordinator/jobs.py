@@ -1,0 +1,104 @@
+"""What a worker is asked to do, made from the manifest and a permit."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from coordinator.builds import bridge_folder
+from coordinator.errors import RefusedError
+from coordinator.records import Permit
+from workers.contract import JOB_VERSION, Brief, Job, JobKind, Limits, PlayOrder, ProbeOrder
+
+KEY_BYTES = 32
+# The player ends itself at its wall clock and still has to write its report; the supervisor's limit comes later.
+REPORT_SECONDS = 30.0
+
+
+def job_for(permit: Permit, scenario: dict[str, Any], *, project: Path, control_directory: Path) -> Job:
+    """The job of one reservation of a playthrough; its key is fresh and exists nowhere else.
+
+    `project` is the folder that a relative `driverConfig` starts from. Raises `RefusedError` for a scenario that this
+    program did not plan, `ConfigurationError` when the game's folder is gone.
+    """
+    playtest = scenario.get("playtest")
+    if not isinstance(playtest, dict) or playtest.get("kind") != "play":
+        raise RefusedError(
+            f"scenario {permit.scenario_id!r} has no playtest of kind play; plan it with coordinate plan"
+        )
+    control = control_directory.absolute()
+    limits = playtest["limits"]
+    return Job(
+        version=JOB_VERSION,
+        kind="play",
+        batch_id=permit.batch_id,
+        reservation_id=permit.reservation_id,
+        scenario_id=permit.scenario_id,
+        execution_id=permit.execution_id,
+        ordinal=permit.ordinal,
+        definition_digest=scenario["qualifyingDefinitionDigest"],
+        grader_digest=scenario["qualifyingGraderDigest"],
+        key=secrets.token_hex(KEY_BYTES),
+        run_directory=str(control / "runs" / permit.reservation_id),
+        inbox_directory=str(control / "inbox"),
+        evidence_root=str(control),
+        limits=Limits(
+            wall_seconds=limits["wallSeconds"] + REPORT_SECONDS,
+            silence_seconds=limits["silenceSeconds"],
+            output_bytes=limits["outputBytes"],
+        ),
+        play=PlayOrder(
+            persona=playtest["personaDefinition"],
+            controller=playtest["controller"],
+            brain=playtest["brain"],
+            driver=playtest["driver"],
+            driver_settings=driver_settings(project / playtest["driverConfig"], playtest["driverSettings"]),
+            brief=msgspec.convert(playtest["brief"], Brief),
+            max_actions=limits["maxActions"],
+            wall_seconds=limits["wallSeconds"],
+            seed=playtest["seed"],
+            model=playtest["model"],
+            repetition=playtest["repetition"],
+            control_run=playtest["controlRun"],
+            realtime=playtest["realtime"],
+            vocabulary=playtest["vocabulary"],
+            # What is new is known when all runs are merged: a run alone fails at no level then.
+            fail_on="never" if playtest["failOn"].startswith("new:") else playtest["failOn"],
+            record_video=playtest["recordVideo"],
+            build=playtest["build"],
+        ),
+        secrets=playtest["secrets"],
+    )
+
+
+def driver_settings(bridge_path: Path, bridge: dict[str, Any]) -> dict[str, Any]:
+    """The bridge file as the driver takes it: `cwd` is absolute. Raises `ConfigurationError` if it is no folder."""
+    return {**bridge, "cwd": str(bridge_folder(bridge_path, bridge))}
+
+
+def bridge_job(
+    kind: JobKind, bridge_path: Path, bridge: dict[str, Any], *, seed: int | None, control_directory: Path, wall: float
+) -> Job:
+    """A job of kind `probe` or `inspect` on a bridge, in a control directory of its own; nothing is registered."""
+    control = control_directory.absolute()
+    reservation = f"{kind}-{secrets.token_hex(8)}"
+    return Job(
+        version=JOB_VERSION,
+        kind=kind,
+        batch_id=kind,
+        reservation_id=reservation,
+        scenario_id=kind,
+        execution_id=kind,
+        ordinal=1,
+        definition_digest="",
+        grader_digest="",
+        key=secrets.token_hex(KEY_BYTES),
+        run_directory=str(control / "runs" / reservation),
+        inbox_directory=str(control / "inbox"),
+        evidence_root=str(control),
+        limits=Limits(wall_seconds=wall, silence_seconds=wall),
+        probe=ProbeOrder(driver="cli_stdio", driver_settings=driver_settings(bridge_path, bridge), seed=seed),
+    )
