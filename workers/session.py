@@ -31,6 +31,7 @@ from workers.findings import Event, EvidenceBook, Findings
 from workers.look import MAX_LABEL_CHARACTERS, Effect, Eyes, Input, Offer, Scene, permitted, readable
 from workers.oracles.bench import Bench
 from workers.personas import Persona
+from workers.purse import StopRequest as StopRequest
 from workers.situation import folded
 from workers.transcript import ProgressFile, Transcript
 
@@ -39,12 +40,6 @@ STUCK_WINDOW_STEPS = 24
 STUCK_DISTINCT = 2
 MAX_REFUSED_IN_A_ROW = 30
 MAX_TIMELINE_ROWS = 20_000
-
-
-class StopRequest(Protocol):
-    """Set by a signal or a stop file; read between two steps."""
-
-    requested: EndReason | None
 
 
 class Reloads(Protocol):
@@ -210,7 +205,8 @@ class Session:
 
     def _reason_to_end(self, observation: Observation, scene: Scene) -> tuple[EndReason, str] | None:
         if self._stop.requested is not None:
-            return self._stop.requested, "asked to stop"
+            spent = self._stop.requested == "budget"
+            return self._stop.requested, "the next call could pass the run's budget" if spent else "asked to stop"
         if self.ended.goal_reached and self._persona.stops_at_goal and not self._persistent:
             return "goal_reached", "the goal was reached"
         if time.monotonic() >= self._deadline:
