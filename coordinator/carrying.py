@@ -29,8 +29,8 @@ class Campaign(Protocol):
     async def play(self, scenario_ids: Sequence[str]) -> None:
         """Play these in a new batch; returns when the batch has ended, whatever came of it."""
 
-    def conclude(self) -> tuple[int, dict[str, Any] | None]:
-        """The exit code of what was played and the aggregate for the service; (None) where nothing was ever played."""
+    def conclude(self) -> tuple[int | None, dict[str, Any] | None]:
+        """The exit code of what was played and the aggregate for the service; None where nothing was ever played."""
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,9 +115,10 @@ class _Carrier:
     def _end_code(self) -> int:
         """What was played decides, unless the service ended the job in its own way."""
         state = self.purchase.file.journal.job_state or ""
-        if self.is_elsewhere or state == "canceled":
+        code = self.campaign.conclude()[0]
+        if self.is_elsewhere or state == "canceled" or code is None:
             return exit_of_job(state)
-        return self.campaign.conclude()[0]
+        return code
 
     def _open_code(self, standings: Sequence[Standing]) -> int:
         code = self.campaign.conclude()[0]

@@ -18,11 +18,19 @@ KEY_BYTES = 32
 REPORT_SECONDS = 30.0
 
 
-def job_for(permit: Permit, scenario: dict[str, Any], *, project: Path, control_directory: Path) -> Job:
+def job_for(
+    permit: Permit,
+    scenario: dict[str, Any],
+    *,
+    project: Path,
+    control_directory: Path,
+    budget_microdollars: int | None = None,
+) -> Job:
     """The job of one reservation of a playthrough; its key is fresh and exists nowhere else.
 
-    `project` is the folder that a relative `driverConfig` starts from. Raises `RefusedError` for a scenario that this
-    program did not plan, `ConfigurationError` when the game's folder is gone.
+    `project` is the folder that a relative `driverConfig` starts from, `budget_microdollars` what the run may spend.
+    Raises `RefusedError` for a scenario that this program did not plan, `ConfigurationError` when the game's folder is
+    gone.
     """
     playtest = scenario.get("playtest")
     if not isinstance(playtest, dict) or playtest.get("kind") != "play":
@@ -68,6 +76,7 @@ def job_for(permit: Permit, scenario: dict[str, Any], *, project: Path, control_
             # What is new is known when all runs are merged: a run alone fails at no level then.
             fail_on="never" if playtest["failOn"].startswith("new:") else playtest["failOn"],
             record_video=playtest["recordVideo"],
+            budget_microdollars=budget_microdollars,
             build=playtest["build"],
         ),
         secrets=playtest["secrets"],

@@ -1,4 +1,4 @@
-"""What is asked of a service, and whether its quote and its answer may be acted upon. Pure: no file, clock or socket."""
+"""What is asked of a service, and whether its quote and its answer may be acted upon. Pure."""
 
 from __future__ import annotations
 

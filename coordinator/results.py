@@ -1,4 +1,4 @@
-"""What each bought run came to, as its files tell: what can be delivered, what can be played again, what nobody knows."""
+"""What each bought run came to, as its files tell: to be delivered, to be played again, or known to nobody."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class EmptyPurse:
 
 
 def open_purse(folder: Path, brain: str, part: int | None) -> Purse:
-    """The purse of a run in `folder`; a brain without a price spends nothing. The price is checked where it is named."""
+    """The purse of a run in `folder`; a brain without a price spends nothing. Prices are checked before a purchase."""
     text = brain.removeprefix(SCRIPTED_PREFIX)
     price = int(text) if brain.startswith(SCRIPTED_PREFIX) and text.isascii() and text.isdigit() else 0
     return Purse(folder / SPEND_NAME, price=price, part=part)
