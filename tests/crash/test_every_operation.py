@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import multiprocessing
-import os
 import random
 import secrets
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
@@ -35,17 +33,7 @@ def noted(case: str) -> Iterator[None]:
 
 async def single_faults(transition: Transition, root: Path) -> list[Fault]:
     steps = await plain_steps(transition, root)
-    return [
-        Fault(number=number, kind=kind) for number, step in enumerate(steps, start=1) for kind in kinds_for(step)
-    ]
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder in memory where there is one: these faults are of processes, nothing here waits for a platter."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path_factory.mktemp("crash")) as folder:
-        yield Path(folder)
+    return [Fault(number=number, kind=kind) for number, step in enumerate(steps, start=1) for kind in kinds_for(step)]
 
 
 async def explore_transition(index: int, root: Path, seed: int) -> dict[str, int]:
@@ -77,8 +65,8 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 
 
 @pytest.fixture(scope="module")
-def explored(pool: ProcessPoolExecutor, root: Path) -> list[Future[dict[str, int]]]:
-    return [pool.submit(explore_in_process, index, str(root), SEED) for index in range(len(TRANSITIONS))]
+def explored(pool: ProcessPoolExecutor, memory_root: Path) -> list[Future[dict[str, int]]]:
+    return [pool.submit(explore_in_process, index, str(memory_root), SEED) for index in range(len(TRANSITIONS))]
 
 
 @pytest.mark.parametrize("index", range(len(TRANSITIONS)), ids=[one.name for one in TRANSITIONS])
