@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from coordinator import lock
-from coordinator.documents import DocumentError, decode, encode, plain, seal, sha256, unseal
+from coordinator.documents import MAX_DOCUMENT_BYTES, DocumentError, decode, encode, plain, seal, sha256, unseal
 from coordinator.errors import (
     DamagedError,
     InvalidInputError,
     LockLostError,
     OutsideCoordinatorError,
     PoisonedError,
+    RefusedError,
     UnrecognizedManifestError,
 )
 from coordinator.files import Files, check_private_directory, read_bounded
@@ -105,8 +106,6 @@ class Batch:
         if found is None:
             return None
         state, self.state_sha256 = found
-        if state.version != STATE_VERSION:
-            raise DamagedError(f"{self.control.state} has version {state.version}; this program reads {STATE_VERSION}")
         return state
 
     # -- changes of the state alone
@@ -124,6 +123,7 @@ class Batch:
         self.check_usable()
         self.check_ownership()
         data = seal(state)
+        refuse_oversize(self.control.state, data, MAX_STATE_BYTES)
         with Poisoning(self):
             self.files.replace(self.control.state, data)
         self.state, self.state_sha256 = state, sha256(data)
@@ -163,11 +163,13 @@ class Batch:
             row_before=row_before,
             row_after=row_after,
         )
+        pending_data = seal(pending)
+        refuse_oversize(self.manifest.manifest, manifest_data, MAX_DOCUMENT_BYTES)
+        refuse_oversize(self.control.pending, pending_data, MAX_STATE_BYTES)
         with Poisoning(self):
-            self.files.replace(self.control.pending, seal(pending))
+            self.files.replace(self.control.pending, pending_data)
             await self._reach("intent")
-            if sha256(self.manifest_bytes()) != before:
-                raise OutsideCoordinatorError(self.manifest.manifest)
+            self._check_untouched(before)
             self.files.replace(self.manifest.manifest, manifest_data, keep_mode=True)
             await self._reach("manifest")
             self.files.replace(self.control.state, state_data)
@@ -175,6 +177,14 @@ class Batch:
             self.files.remove(self.control.pending)
         self.state, self.state_sha256 = state, sha256(state_data)
         self._ledger = (pending.manifest_after_sha256, Ledger(document))
+
+    def _check_untouched(self, before_sha256: str) -> None:
+        try:
+            found = sha256(self.manifest_bytes())
+        except InvalidInputError as error:  # gone, or no regular file any more
+            raise OutsideCoordinatorError(self.manifest.manifest) from error
+        if found != before_sha256:
+            raise OutsideCoordinatorError(self.manifest.manifest)
 
     async def _reach(self, stage: str) -> None:
         if self.fault is not None:
@@ -220,6 +230,12 @@ class Poisoning:
             self.batch.poisoned = f"{type(error).__name__}: {error}"
 
 
+def refuse_oversize(path: str, data: bytes, limit_bytes: int) -> None:
+    """What could be written but not read again would end the campaign."""
+    if len(data) > limit_bytes:
+        raise RefusedError(f"{path} would have {len(data)} bytes, more than {limit_bytes}; nothing was changed")
+
+
 def decode_ledger(path: str, data: bytes) -> Ledger:
     """A manifest from its bytes. Raises `InvalidInputError` naming the file."""
     try:
@@ -235,7 +251,10 @@ def read_sealed(path: str, record: type[T], limit_bytes: int) -> tuple[T, str] |
     except FileNotFoundError:
         return None
     try:
-        return msgspec.convert(unseal(data, limit_bytes=limit_bytes), record), sha256(data)
+        document = unseal(data, limit_bytes=limit_bytes)
+        if document.get("version") != STATE_VERSION:
+            raise DamagedError(f"{path} has version {document.get('version')!r}; this program reads {STATE_VERSION}")
+        return msgspec.convert(document, record), sha256(data)
     except DocumentError as error:
         raise DamagedError(f"{path} {error}") from error
     except msgspec.ValidationError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 from collections.abc import Awaitable, Callable
@@ -14,13 +15,18 @@ import msgspec
 from coordinator import lock, rules
 from coordinator.commit import Batch
 from coordinator.documents import sha256
-from coordinator.errors import ClosedError, CoordinatorError, InFlightError, InvalidInputError, NotAdmissibleError
+from coordinator.errors import (
+    ClosedError,
+    InFlightError,
+    InvalidInputError,
+    NotAdmissibleError,
+    StoppedError,
+)
 from coordinator.evidence import check_evidence_path, read_review_file
-from coordinator.files import Files, Operations, read_document
+from coordinator.files import Files, Operations
 from coordinator.opening import new_owner, open_batch
-from coordinator.paths import ControlPaths, ManifestPaths
+from coordinator.paths import ControlPaths, ManifestPaths, read_path
 from coordinator.records import (
-    Claim,
     Completion,
     CoordinatorOptions,
     Entry,
@@ -30,10 +36,12 @@ from coordinator.records import (
     Selection,
     State,
     Stop,
+    read_permit,
     read_record,
     read_selections,
 )
 from coordinator.run import LaunchOnly, ReadCompletion, RetainFailure, Run
+from coordinator.stop_request import read_stop_request
 
 T = TypeVar("T")
 
@@ -79,12 +87,13 @@ class Coordinator:
         selections = read_selections(options.selections)
         manifest = ManifestPaths(options.manifest_path)
         control = ControlPaths(options.control_directory)
+        evidence_root = os.path.realpath(read_path(options.evidence_root, "evidence_root"))
         now = options.now or utc_now
         owner = new_owner(options.batch_id, control, secrets.token_hex(16), now())
         batch = open_batch(
             Files(operations), manifest, control, owner=owner, selections=selections, now=now, fault=options.fault
         )
-        return cls(batch, selections, os.path.realpath(os.fspath(options.evidence_root)), options.max_lanes)
+        return cls(batch, selections, evidence_root, options.max_lanes)
 
     # -- the queue of changes
 
@@ -114,16 +123,22 @@ class Coordinator:
 
     async def reserve(self, scenario_id: str) -> Permit:
         """Promise a lane to a selection, durably. Raises a `RefusedError` with the manifest's bytes untouched."""
+        return await self.reserve_unless(scenario_id, lambda: False)
+
+    async def reserve_unless(self, scenario_id: str, draining: Callable[[], bool]) -> Permit:
+        """`reserve` for a lane of `run`: refused as stopped if an error was seen by the time its turn came."""
 
         async def change() -> Permit:
             batch = self._batch
             batch.check_ownership()
+            if draining():
+                raise StoppedError("coordinator_failure", "an error in another lane is being recorded")
             rules.refuse_stopped(batch.state)
             ledger = batch.read_ledger()
             again = rules.find_entry(batch.state, scenario_id)
             if again is not None and again.phase == "reserved":
                 rules.judge_row(again, ledger)
-                return again.permit
+                return read_permit(again.permit)  # a copy: its list of arguments can be edited
             entry = rules.admit(
                 batch.state,
                 ledger,
@@ -147,7 +162,7 @@ class Coordinator:
                 row_after=entry.reserved_attempt,
             )
             batch.event("reserved", **_facts(permit))
-            return permit
+            return read_permit(permit)
 
         return await self._change(change)
 
@@ -163,9 +178,11 @@ class Coordinator:
         `job(permit)` gives the bytes of the worker's job file, which is durable before `launching` is. What the
         launcher raises reaches the caller; the entry then stays `launching` and keeps its lane.
         """
-        permit = read_record(permit, Permit, "permit")
+        permit = read_permit(permit)
+        began = False
 
         async def begin() -> None:
+            nonlocal began
             batch = self._batch
             batch.check_ownership()
             claimed = batch.claimed(permit.reservation_id)
@@ -177,13 +194,15 @@ class Coordinator:
                 batch.files.replace(batch.control.job(permit.reservation_id), data)
             self._set_entry(msgspec.structs.replace(entry, phase="launching", job_sha256=job_sha256))
             batch.check_ownership()
+            claim = rules.new_claim(permit, batch.control.directory, batch.now())
             try:
-                batch.claim(self._claim(permit))
+                batch.claim(claim)
             except FileExistsError as error:
                 raise NotAdmissibleError(
                     permit.reservation_id, "its launch was begun before (its claim exists)"
                 ) from error
             self._launching.add(permit.reservation_id)
+            began = True
             batch.event("launching", **_facts(permit))
 
         async def end() -> None:
@@ -192,28 +211,17 @@ class Coordinator:
                 self._set_entry(msgspec.structs.replace(entry, phase="launched"))
                 self._batch.event("launched", **_facts(permit))
 
-        await self._change(begin)
         try:
+            await self._change(begin)
             result = await launcher(permit)
         finally:
-            self._launching.discard(permit.reservation_id)
+            if began:  # also when the caller was cancelled and the launcher never called
+                self._launching.discard(permit.reservation_id)
         await self._change(end)
         return result
 
     def _set_entry(self, entry: Entry) -> None:
         self._batch.replace_state(rules.with_entry(self._batch.state, entry))
-
-    def _claim(self, permit: Permit) -> Claim:
-        return Claim(
-            version=1,
-            reservation_id=permit.reservation_id,
-            batch_id=permit.batch_id,
-            control_directory=self._batch.control.directory,
-            scenario_id=permit.scenario_id,
-            execution_id=permit.execution_id,
-            ordinal=permit.ordinal,
-            at=self._batch.now(),
-        )
 
     async def complete(self, permit: Permit, completion: Completion, stop: Any = None, review: Any = None) -> None:
         """Record the end of a launched attempt, once. The same completion again is accepted and changes nothing.
@@ -221,7 +229,7 @@ class Coordinator:
         `stop` is recorded with it; cleanup `failed` sets the stop `cleanup_failure` first. `review` nulls the
         scenario's qualifying digests. Raises a `RefusedError` with nothing changed.
         """
-        permit = read_record(permit, Permit, "permit")
+        permit = read_permit(permit)
         completion = read_record(completion, Completion, "completion")
         review = None if review is None else read_record(review, Review, "review")
         stop = None if stop is None else read_record(stop, Stop, "stop")
@@ -259,10 +267,10 @@ class Coordinator:
     def _judge_evidence(self, entry: Entry, completion: Completion, review: Review | None) -> None:
         if review is not None:
             rules.judge_review(entry, completion, review)
+            found_sha256, found = read_review_file(self._evidence_root, review.evidence_path)
+            rules.judge_review_file(entry, completion, review, found_sha256, found)
         for path in completion.evidence_paths:
             check_evidence_path(self._evidence_root, path)
-        if review is not None:
-            rules.judge_review_file(entry, review, *read_review_file(self._evidence_root, review.evidence_path))
 
     async def stop(self, reason: str, detail: str) -> None:
         """Admit nothing more, durably. The first stop stands; later ones are kept beside it."""
@@ -324,8 +332,7 @@ class Coordinator:
 
         async def change() -> None:
             batch = self._batch
-            if self._run is not None and self._run.open_lanes:
-                raise InFlightError(f"run has {self._run.open_lanes} lanes open")
+            self._refuse_running()
             if self._launching:
                 raise InFlightError(f"launchers of {', '.join(sorted(self._launching))} have not returned")
             living = [worker for worker in self._workers if worker.alive]
@@ -337,7 +344,12 @@ class Coordinator:
             self._closed = True
             lock.release(batch.files, batch.manifest.lock, batch.owner.token)
 
-        await self._change(change)
+        with contextlib.suppress(ClosedError):  # another close was queued before this one
+            await self._change(change)
+
+    def _refuse_running(self) -> None:
+        if self._run is not None and (self._run.active or self._run.open_lanes):
+            raise InFlightError(f"run has {self._run.open_lanes} lanes open")
 
     # -- lanes
 
@@ -376,23 +388,9 @@ class Coordinator:
         Errors of reserve, launch and completion are retained, recorded and stop the batch; they are not raised. Raises
         at once when a commit did not end, and `CoordinatorError` if entries of unknown fate stand.
         """
-        if self._run is not None and self._run.open_lanes:
-            raise InFlightError(f"run has {self._run.open_lanes} lanes open")
+        self._refuse_running()
         self._run = Run(self, launch_only, read_completion, retain_failure, job)
         return await self._run.drive()
-
-
-def read_stop_request(path: str) -> Stop | None:
-    """An operator's wish. One that cannot be read still means: stop."""
-    try:
-        document, _ = read_document(path, 64 << 10)
-        wish = read_record(document, Stop, path)
-        rules.read_stop(wish, "")
-    except FileNotFoundError:
-        return None
-    except CoordinatorError as error:
-        return Stop(reason="operator_request", detail=f"a stop request that cannot be read: {error}")
-    return Stop(reason=wish.reason, detail=wish.detail)
 
 
 def _facts(permit: Permit) -> dict[str, Any]:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, NoReturn
+from uuid import UUID
 
 import msgspec
 
 MAX_DEPTH = 64
+# What a caller gives lies a few levels deeper in the files it goes into, which must stay readable.
+MAX_GIVEN_DEPTH = 48
 MAX_DOCUMENT_BYTES = 256 << 20
+_NOT_JSON = (bytes, bytearray, memoryview, datetime, date, time, timedelta, UUID, Decimal)
 _INTEGERS = range(-(1 << 63), 1 << 64)
 
 _encoder = msgspec.json.Encoder()
@@ -48,6 +53,26 @@ def plain(value: Any) -> Any:
         return msgspec.to_builtins(value, str_keys=True)
     except (TypeError, ValueError, OverflowError) as error:
         raise DocumentError(f"is not JSON data: {error}") from error
+
+
+def given(value: Any) -> Any:
+    """A caller's value as its decoded JSON form (a deep copy).
+
+    Raises `DocumentError` for what a strict reader would not read back equal: NaN and infinities, integers over 64
+    bits, lone surrogates, bytes and other types that JSON does not have, depth over `MAX_GIVEN_DEPTH`.
+    """
+    try:
+        found = msgspec.to_builtins(value, builtin_types=_NOT_JSON, str_keys=True)
+        _check_depth([found], MAX_GIVEN_DEPTH + 1)
+        _check_values(found)
+        _check_surrogates(found)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, DocumentError):
+            raise
+        raise DocumentError(f"is not JSON data: {error}") from error
+    except RecursionError as error:
+        raise DocumentError(f"is nested deeper than {MAX_GIVEN_DEPTH}") from error
+    return found
 
 
 def decode(data: bytes, *, limit_bytes: int = MAX_DOCUMENT_BYTES) -> dict[str, Any]:
@@ -119,12 +144,30 @@ _decoder = json.JSONDecoder(
 )
 
 
-def _check_depth(value: Any) -> None:
+def _check_values(value: Any) -> None:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
+        elif isinstance(item, float):
+            if not math.isfinite(item):
+                raise DocumentError(f"holds {item}, which is not JSON")
+        elif isinstance(item, int):
+            if item not in _INTEGERS:
+                raise DocumentError("holds an integer of more than 64 bits, which does not come back equal")
+        elif item is not None and not isinstance(item, str):
+            raise DocumentError(f"holds a value of type {type(item).__name__}, which is not JSON")
+
+
+def _check_depth(value: Any, limit: int = MAX_DEPTH) -> None:
     level, depth = [value], 0
     while level:
         depth += 1
-        if depth > MAX_DEPTH:
-            raise DocumentError(f"is nested deeper than {MAX_DEPTH}")
+        if depth > limit:
+            raise DocumentError(f"is nested deeper than {limit}")
         following: list[Any] = []
         for item in level:
             inner = item.values() if isinstance(item, dict) else item

@@ -6,7 +6,7 @@ import os
 import stat
 
 from coordinator.documents import DocumentError, decode, sha256
-from coordinator.errors import RefusedError
+from coordinator.errors import ReceiptError, RefusedError
 from coordinator.files import read_bounded
 
 MAX_REVIEW_BYTES = 1 << 20
@@ -51,8 +51,11 @@ def read_review_file(root: str, path: str) -> tuple[str, dict[str, object] | Non
     """SHA-256 of a review's file, and its object (None if it is not one strict object)."""
     found = check_evidence_path(root, path)
     if found is None:
-        raise RefusedError(f"review: {path!r} does not exist under {root}")
-    data = read_bounded(found, MAX_REVIEW_BYTES)
+        raise ReceiptError(f"receipt mismatch: {path!r} does not exist under {root}")
+    try:
+        data = read_bounded(found, MAX_REVIEW_BYTES)
+    except FileNotFoundError as error:
+        raise ReceiptError(f"receipt mismatch: {path!r} is gone") from error
     try:
         return sha256(data), decode(data)
     except DocumentError:

@@ -62,7 +62,8 @@ class Operations:
             os.close(descriptor)
 
     def append(self, path: str, data: bytes) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        # Not blocking: a FIFO that was planted under the name must not stop a campaign.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags, PRIVATE_FILE)
         try:
             os.write(descriptor, data)
@@ -75,12 +76,13 @@ class Operations:
 
 
 @contextlib.contextmanager
-def _translated(what: str, path: str) -> Iterator[None]:
+def _translated(what: str, path: str, *, exists_is_news: bool = True) -> Iterator[None]:
+    """`exists_is_news` leaves `FileExistsError` as it is, for callers whose caller decides what it means."""
     try:
         yield
-    except FileExistsError:
-        raise
     except OSError as error:
+        if exists_is_news and isinstance(error, FileExistsError):
+            raise
         raise StorageError(what, path, error) from error
 
 
@@ -97,7 +99,7 @@ class Files:
             with _translated("cannot look at", path):
                 mode = stat.S_IMODE(os.stat(path).st_mode)
         temporary = self._write_temporary(path, data, mode)
-        with _translated("cannot replace", path):
+        with _translated("cannot replace", path, exists_is_news=False):
             self.operations.rename(temporary, path)
         self.sync_directory_of(path)
 
@@ -115,7 +117,7 @@ class Files:
         except StorageError:
             self._discard(temporary)
             raise
-        with _translated("cannot remove", temporary):
+        with _translated("cannot remove", temporary, exists_is_news=False):
             self.operations.unlink(temporary)
         self.sync_directory_of(path)
 
@@ -127,7 +129,7 @@ class Files:
 
     def move(self, source: str, target: str) -> None:
         """Rename durably. Replaces `target`."""
-        with _translated("cannot rename", source):
+        with _translated("cannot rename", source, exists_is_news=False):
             self.operations.rename(source, target)
         self.sync_directory_of(target)
         if os.path.dirname(source) != os.path.dirname(target):
@@ -136,7 +138,7 @@ class Files:
     def remove(self, path: str) -> None:
         """Remove durably; nothing happens if it is not there."""
         try:
-            with _translated("cannot remove", path):
+            with _translated("cannot remove", path, exists_is_news=False):
                 self.operations.unlink(path)
         except StorageError as error:
             if error.errno != errno.ENOENT:
@@ -161,7 +163,7 @@ class Files:
 
     def sync_directory_of(self, path: str) -> None:
         directory = os.path.dirname(path) or "."
-        with _translated("cannot sync the directory", directory):
+        with _translated("cannot sync the directory", directory, exists_is_news=False):
             self.operations.sync_directory(directory)
 
     def free_bytes(self, path: str) -> int:
@@ -171,14 +173,10 @@ class Files:
     def _write_temporary(self, path: str, data: bytes, mode: int) -> str:
         directory, name = os.path.split(path)
         temporary = os.path.join(directory, f".{name}.{secrets.token_hex(8)}.tmp")
+        with _translated("cannot create", temporary, exists_is_news=False):
+            descriptor = self.operations.create(temporary)
         try:
-            with _translated("cannot create", temporary):
-                descriptor = self.operations.create(temporary)
-        except FileExistsError as error:
-            # Not the file that was asked for: callers read FileExistsError as "that one exists".
-            raise StorageError("cannot create", temporary, error) from error
-        try:
-            with _translated("cannot write", temporary):
+            with _translated("cannot write", temporary, exists_is_news=False):
                 rest = memoryview(data)
                 while rest:
                     written = self.operations.write(descriptor, bytes(rest) if len(rest) < len(data) else data)

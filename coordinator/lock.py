@@ -13,7 +13,7 @@ import msgspec
 
 from coordinator.documents import encode
 from coordinator.errors import CoordinatorError, DamagedError, LockedError, LockLostError
-from coordinator.files import Files, read_document
+from coordinator.files import Files, read_bounded, read_document
 from coordinator.records import Owner
 
 MAX_LOCK_BYTES = 64 << 10
@@ -57,17 +57,20 @@ def acquire(files: Files, path: str, owner: Owner) -> None:
 
 
 def check(path: str, ours: Owner) -> None:
-    """Raises `LockLostError` unless the lock is there and exactly ours."""
+    """Raises `LockLostError` unless the lock is there and, byte for byte, ours."""
     try:
+        if read_bounded(path, MAX_LOCK_BYTES) == encode(ours):
+            return
         owner = read_owner(path)
+    except FileNotFoundError as error:
+        raise LockLostError(path, "is missing") from error
     except CoordinatorError as error:
         raise LockLostError(path, f"cannot be read ({error})") from error
     if owner is None:
         raise LockLostError(path, "is missing")
     if owner.token != ours.token:
         raise LockLostError(path, f"belongs to pid {owner.pid} on {owner.host}, token {owner.token}")
-    if owner != ours:
-        raise LockLostError(path, "has our token, but was edited")
+    raise LockLostError(path, "has our token, but was edited")
 
 
 def release(files: Files, path: str, token: str) -> bool:

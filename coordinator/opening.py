@@ -118,26 +118,46 @@ def settle_checked(batch: Batch, selections: tuple[Selection, ...] | None) -> St
             raise InvalidInputError(
                 f"batch {found.batch_id!r} was opened with other selections; reopen it with the same, in the same order"
             )
-    claims = {
-        name: claim
-        for name, claim in read_claims(batch.manifest).items()
+    for path in (batch.manifest.claims, *batch.control.subdirectories()):
+        if os.path.lexists(path):
+            check_private_directory(path)
+    claims = read_claims(batch.manifest)
+    ours = [
+        name
+        for name, claim in claims.items()
         if claim.batch_id == owner.batch_id and claim.control_directory == batch.control.directory
-    }
-    if found is None and claims:
+    ]
+    if found is None and ours:
         raise DamagedError(
-            f"{batch.control.state} is missing, but {len(claims)} launches of batch {owner.batch_id!r} were begun"
+            f"{batch.control.state} is missing, but {len(ours)} launches of batch {owner.batch_id!r} were begun"
             f" (claims in {batch.manifest.claims}); put the control directory back"
         )
     if found is not None:
         batch.remember_directory()
+        _check_selections(batch, found)
+        for name in ours:
+            if name not in found.entries:
+                raise OlderControlDirectoryError(batch.control.directory, name)
         _refuse_older(batch, found, claims)
     return settle(batch)
 
 
+def _check_selections(batch: Batch, state: State) -> None:
+    path = batch.control.selections
+    record = read_sealed(path, SelectionsRecord, MAX_STATE_BYTES)
+    if record is None:
+        raise DamagedError(f"{path} is missing; put it back")
+    if content_sha256(rules.selections_content(tuple(record[0].selections))) != state.selections_sha256:
+        raise DamagedError(f"{path} does not hold the selections that {batch.control.state} is about; put it back")
+
+
 def _refuse_older(batch: Batch, state: State, claims: dict[str, Claim]) -> None:
-    for reservation_id, claim in claims.items():
-        entry = state.entries.get(reservation_id)
-        if entry is None or entry.phase == "reserved":
+    """Claims are looked for by reservation: a copy of the directory that was put elsewhere is older just the same."""
+    for reservation_id, entry in state.entries.items():
+        claim = claims.get(reservation_id)
+        if claim is None:
+            continue
+        if entry.phase == "reserved":
             raise OlderControlDirectoryError(batch.control.directory, reservation_id)
         permit = entry.permit
         wanted = (permit.scenario_id, permit.execution_id, permit.ordinal)

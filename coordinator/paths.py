@@ -13,17 +13,30 @@ RESERVATION_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,63}")
 CONTROL_SUBDIRECTORIES = ("jobs", "inbox", "rejected", "runs", "locks")
 
 
+def read_path(value: object, what: str) -> str:
+    """A path as text. Raises `InvalidInputError` for what no control file could name."""
+    try:
+        path = os.fspath(value)  # type: ignore[call-overload]
+    except TypeError as error:
+        raise InvalidInputError(f"{what}: a path is needed, found {type(value).__name__}") from error
+    try:
+        if not isinstance(path, str) or not path or "\0" in path or not path.encode():
+            raise InvalidInputError(f"{what}: a path of text is needed, found {path!r}")
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"{what}: {path!r} is not UTF-8, so no control file could name it") from error
+    return path
+
+
 class ManifestPaths:
     """The manifest's real path `M` and what lies beside it."""
 
     def __init__(self, manifest_path: str | os.PathLike[str]) -> None:
-        given = os.fspath(manifest_path)
+        given = read_path(manifest_path, "manifest_path")
         self.manifest = os.path.realpath(given)
         try:
             found = os.stat(self.manifest)
-        except (OSError, ValueError) as error:
-            failure = error if isinstance(error, OSError) else OSError(str(error))
-            raise StorageError("cannot read the manifest", str(given), failure) from error
+        except OSError as error:
+            raise StorageError("cannot read the manifest", given, error) from error
         if not stat.S_ISREG(found.st_mode):
             raise InvalidInputError(f"{self.manifest} is not a regular file")
         if found.st_nlink != 1:
@@ -52,7 +65,7 @@ class ControlPaths:
     """The files of one control directory."""
 
     def __init__(self, control_directory: str | os.PathLike[str]) -> None:
-        given = os.path.abspath(os.fspath(control_directory))
+        given = os.path.abspath(read_path(control_directory, "control_directory"))
         # The directory itself must be no link; how one gets there may be.
         self.directory = os.path.join(os.path.realpath(os.path.dirname(given)), os.path.basename(given))
         self.state = self._in("state.json")

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from coordinator.documents import DocumentError, plain
-from coordinator.errors import InvalidInputError
+from coordinator.documents import DocumentError, given
+from coordinator.errors import InvalidInputError, NotAdmissibleError
 from workers.contract import Completion as Completion
 
 T = TypeVar("T")
@@ -235,9 +235,22 @@ class CoordinatorOptions(msgspec.Struct, frozen=True, kw_only=True):
 def read_record(value: Any, record: type[T], what: str) -> T:
     """A Struct from a Struct or from its decoded JSON form. Raises `InvalidInputError` naming the field."""
     try:
-        return msgspec.convert(plain(value), record)
+        return msgspec.convert(given(value), record)
     except (msgspec.ValidationError, DocumentError) as error:
         raise InvalidInputError(f"{what}: {error}") from error
+
+
+def read_permit(value: Any) -> Permit:
+    """A permit from a Struct or its decoded JSON form; one that is anything else was never handed out."""
+    try:
+        permit = msgspec.convert(found := given(value), Permit)
+    except (msgspec.ValidationError, DocumentError) as error:
+        named = value.get("reservationId") if isinstance(value, dict) else value
+        raise NotAdmissibleError(named, f"it has not the form of a permit: {error}") from error
+    extra = found.keys() - msgspec.to_builtins(permit).keys()
+    if extra:
+        raise NotAdmissibleError(permit.reservation_id, f"it has further keys: {', '.join(sorted(extra))}")
+    return permit
 
 
 def read_selections(values: Sequence[Any]) -> tuple[Selection, ...]:
@@ -258,7 +271,10 @@ def read_selections(values: Sequence[Any]) -> tuple[Selection, ...]:
 
 def read_row(value: Any, what: str) -> dict[str, Any]:
     """An attempt as the plain dict that goes into the ledger; its judged fields have their types."""
-    row = plain(value)
+    try:
+        row = given(value)
+    except DocumentError as error:
+        raise InvalidInputError(f"{what}: {error}") from error
     if not isinstance(row, dict):
         raise InvalidInputError(f"{what}: the attempt is not an object")
     read_record(row, Attempt, f"{what}: attempt")

@@ -27,6 +27,7 @@ from coordinator.records import (
     FINAL_OUTCOMES,
     OPEN_PHASES,
     STOP_REASONS,
+    Claim,
     Completion,
     Digests,
     Entry,
@@ -191,6 +192,20 @@ def judge_launch(state: State, ledger: Ledger, permit: Permit, *, claimed: bool)
     return entry
 
 
+def new_claim(permit: Permit, control_directory: str, now: str) -> Claim:
+    """The mark that the permit's launch was begun."""
+    return Claim(
+        version=1,
+        reservation_id=permit.reservation_id,
+        batch_id=permit.batch_id,
+        control_directory=control_directory,
+        scenario_id=permit.scenario_id,
+        execution_id=permit.execution_id,
+        ordinal=permit.ordinal,
+        at=now,
+    )
+
+
 def judge_row(entry: Entry, ledger: Ledger) -> None:
     """The ledger's row must be exactly the one that was reserved."""
     permit = entry.permit
@@ -268,17 +283,19 @@ def judge_review(entry: Entry, completion: Completion, review: Review) -> None:
         raise QualifyingError("previous are not the reserved digests")
     if digests["next"] == reserved:
         raise QualifyingError("next differs in neither digest")
-    if review.evidence_path not in completion.evidence_paths:
-        raise RefusedError(f"review: {review.evidence_path!r} is not among the completion's evidence")
 
 
-def judge_review_file(entry: Entry, review: Review, found_sha256: str, found: dict[str, Any] | None) -> None:
-    """What the review's file holds: its hash, and exactly the object `{id, ordinal, previous, next}`."""
+def judge_review_file(
+    entry: Entry, completion: Completion, review: Review, found_sha256: str, found: dict[str, Any] | None
+) -> None:
+    """The review's file: its hash, that it is evidence, and exactly the object `{id, ordinal, previous, next}`."""
     if found_sha256 != review.receipt_sha256:
         raise ReceiptError(
             f"receipt mismatch: {review.evidence_path} has SHA-256 {found_sha256}, the review says"
             f" {review.receipt_sha256!r}"
         )
+    if review.evidence_path not in completion.evidence_paths:
+        raise RefusedError(f"review: {review.evidence_path!r} is not among the completion's evidence")
     wanted = {
         "id": entry.permit.scenario_id,
         "ordinal": entry.permit.ordinal,

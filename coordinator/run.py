@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from coordinator.errors import CoordinatorError, RefusedError, StoppedError
+from coordinator.errors import CoordinatorError, PoisonedError, RefusedError, StoppedError
 from coordinator.records import (
     UNCERTAIN_PHASES,
     CompletionResult,
@@ -56,6 +56,8 @@ class Run(Generic[T]):
         self._job = job
         self._waiting: list[str] = []
         self._draining = False
+        self._abandoned = False
+        self.active = True
         self._lanes: set[asyncio.Task[None]] = set()
 
     @property
@@ -63,6 +65,20 @@ class Run(Generic[T]):
         return sum(not lane.done() for lane in self._lanes)
 
     async def drive(self) -> State:
+        try:
+            await self._drive()
+            return await self._coordinator.snapshot()
+        except asyncio.CancelledError:
+            self._abandon()
+            await self._record_cancellation()
+            raise
+        except BaseException:
+            self._abandon()
+            raise
+        finally:
+            self.active = False
+
+    async def _drive(self) -> None:
         state = await self._coordinator.snapshot()
         uncertain = [one for one, entry in state.entries.items() if entry.phase in UNCERTAIN_PHASES]
         if uncertain:
@@ -70,32 +86,36 @@ class Run(Generic[T]):
                 f"entries of unknown fate stand: {', '.join(uncertain)}; a launch is never repeated by the program:"
                 " coordinate recover, or --end"
             )
-        done = {entry.permit.scenario_id for entry in state.entries.values() if entry.phase == "completed"}
-        self._waiting = [one.scenario_id for one in self._coordinator.selections if one.scenario_id not in done]
+        phases = {entry.permit.scenario_id: entry.phase for entry in state.entries.values()}
+        names = [one.scenario_id for one in self._coordinator.selections if phases.get(one.scenario_id) != "completed"]
+        # Reserved ones hold lanes already: anything else before them would find no lane free.
+        self._waiting = sorted(names, key=lambda name: name not in phases)
         self._lanes = {asyncio.create_task(self._lane()) for _ in range(self._coordinator.lanes_for_run())}
         watch = asyncio.create_task(self._watch_stop_requests())
         try:
             # Not TaskGroup: a cancelled run waits for nothing, whatever its launchers do.
             done_lanes, _ = await asyncio.wait({*self._lanes}, return_when=asyncio.FIRST_EXCEPTION)
-            for lane in done_lanes:
-                lane.result()
-        except asyncio.CancelledError:
-            self._abandon()
-            await self._coordinator.stop("canceled", "run was cancelled")
-            raise
-        except BaseException:
-            self._abandon()
-            raise
         finally:
             watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watch
-        return await self._coordinator.snapshot()
+            watch.add_done_callback(_read_exception)
+        errors = [error for lane in done_lanes if (error := lane.exception()) is not None]
+        # A lane whose commit did not end poisons the other one; the cause is what the caller needs.
+        for error in sorted(errors, key=lambda error: isinstance(error, PoisonedError)):
+            raise error
 
     def _abandon(self) -> None:
+        self._abandoned = True
         for lane in self._lanes:
             lane.cancel()
             lane.add_done_callback(_read_exception)
+
+    async def _record_cancellation(self) -> None:
+        """Durable also when the impatient cancel again: it waits for changes only, and those are short."""
+        recording = asyncio.ensure_future(self._coordinator.stop("canceled", "run was cancelled"))
+        while not recording.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([recording])
+        recording.result()
 
     async def _lane(self) -> None:
         while self._waiting and not self._draining:
@@ -104,19 +124,30 @@ class Run(Generic[T]):
             phase = "reserve"
             try:
                 await self._coordinator.take_stop_request()
-                permit = await self._coordinator.reserve(scenario_id)
+                permit = await self._coordinator.reserve_unless(scenario_id, lambda: self._draining)
                 phase = "launch"
                 launched = await self._coordinator.launch_once(permit, self._launch_only, job=self._job)
+                if self._abandoned:  # by a launcher that does not end when it is cancelled
+                    return
                 phase = "completion"
                 result = read_record(
                     await self._read_completion(permit, launched), CompletionResult, "what read_completion returned"
                 )
+                if self._abandoned:
+                    return
                 await self._coordinator.complete(
                     permit, completion=result.completion, stop=result.stop, review=result.review
                 )
             except StoppedError as error:
                 if phase == "reserve" or self._still_reserved(permit):
                     return
+                await self._fail(scenario_id, permit, error, phase)
+                return
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if self._abandoned or (task is not None and task.cancelling()):
+                    raise
+                # Nobody cancelled this lane: what its launcher waited for was cancelled, which is an error as any.
                 await self._fail(scenario_id, permit, error, phase)
                 return
             except Exception as error:
@@ -129,7 +160,7 @@ class Run(Generic[T]):
         """A stop that came between reservation and launch: nothing was begun, the reservation stays."""
         return permit is not None and self._coordinator.state.entries[permit.reservation_id].phase == "reserved"
 
-    async def _fail(self, scenario_id: str, permit: Permit | None, error: Exception, phase: str) -> None:
+    async def _fail(self, scenario_id: str, permit: Permit | None, error: BaseException, phase: str) -> None:
         self._draining = True
         try:
             retained = read_record(
@@ -157,7 +188,9 @@ class Run(Generic[T]):
 
 
 def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".replace("\n", " ")[:2000]
+    text = f"{type(error).__name__}: {error}".replace("\n", " ")[:2000]
+    # A path that is not UTF-8 stands in an error's text as lone surrogates, which no control file can hold.
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _read_exception(task: asyncio.Task[None]) -> None:

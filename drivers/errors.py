@@ -51,11 +51,18 @@ class GameUnresponsiveError(DriverError):
 
 
 class ProtocolError(DriverError):
-    """The game answered, but not in the protocol's form: `what` says which rule, `line` is the start of the answer."""
+    """The game answered, but not in the protocol's form: `what` says which rule, `line` is the start of the answer.
 
-    def __init__(self, what: str, *, line: str = "") -> None:
-        self.what, self.line = what, line
-        super().__init__(what + (f"; the line begins: {line[:200]!r}" if line else ""))
+    `tail` is the end of the game's error output, bounded.
+    """
+
+    def __init__(self, what: str, *, line: str = "", tail: str = "") -> None:
+        self.what, self.line, self.tail = what, line, tail
+        super().__init__(
+            what
+            + (f"; the line begins: {line[:200]!r}" if line else "")
+            + (f"; last lines of its error output: {tail}" if tail else "")
+        )
 
 
 class UnsupportedActionError(DriverError):

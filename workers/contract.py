@@ -150,10 +150,7 @@ class Job(_Control, frozen=True, kw_only=True):
 
 
 class Begun(_Control, frozen=True, kw_only=True):
-    """`runs/ID/begun`, made exclusively before anything that costs: which process supervises the run.
-
-    `process_start` is field 22 of `/proc/PID/stat` (clock ticks since boot); with `boot_id` it names the process.
-    """
+    """`runs/ID/begun`, made before anything that costs; `process_start` is field 22 of the supervisor's /proc stat."""
 
     pid: int
     boot_id: str
@@ -225,6 +222,11 @@ class Delivery(_Control, frozen=True, kw_only=True):
     stop: DeliveredStop | None = None
 
 
+_ANSWERED = (
+    "batch_id", "reservation_id", "scenario_id", "execution_id", "ordinal", "definition_digest", "grader_digest",
+)  # fmt: skip
+
+
 class DeliveryRefusedError(Exception):
     """A file of the inbox is not a delivery of the job it names; `reason` is one sentence."""
 
@@ -255,12 +257,10 @@ def verify_delivery(raw: bytes, key_hex: str, *, job: Job, job_sha256: str) -> D
         raise DeliveryRefusedError(f"it has {len(raw)} bytes, more than {MAX_DELIVERY_BYTES}")
     try:
         document = msgspec.json.decode(raw)
-        if not isinstance(document, dict) or document.keys() != {"body", "hmac"}:
-            raise DeliveryRefusedError("it is not an object of body and hmac")
-        if not isinstance(document["body"], dict) or not isinstance(document["hmac"], str):
-            raise DeliveryRefusedError("its body is no object or its hmac no text")
+        if not isinstance(document, dict) or not isinstance(document.get("body"), dict):
+            raise DeliveryRefusedError("it is not an object with a body")
         expected = _spell_delivery(document["body"], key_hex)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
         raise DeliveryRefusedError(f"it is not JSON as a worker writes it ({error})") from error
     if not hmac.compare_digest(raw, expected):
         raise DeliveryRefusedError("it was not signed with this reservation's key, or its bytes were changed")
@@ -268,16 +268,9 @@ def verify_delivery(raw: bytes, key_hex: str, *, job: Job, job_sha256: str) -> D
         delivery = msgspec.convert(document["body"], Delivery)
     except msgspec.ValidationError as error:
         raise DeliveryRefusedError(f"its body has not the form of a delivery: {error}") from error
-    asked = {
-        "version": DELIVERY_VERSION, "batch_id": job.batch_id, "reservation_id": job.reservation_id,
-        "scenario_id": job.scenario_id, "execution_id": job.execution_id, "ordinal": job.ordinal,
-        "job_sha256": job_sha256,
-    }  # fmt: skip
-    wrong = [f"{name} is {getattr(delivery, name)!r}, not {value!r}" for name, value in asked.items()
-             if getattr(delivery, name) != value]  # fmt: skip
-    for name in ("definition_digest", "grader_digest"):
-        if getattr(delivery.completion, name) != getattr(job, name):
-            wrong.append(f"{name} is {getattr(delivery.completion, name)!r}, not {getattr(job, name)!r}")
+    answered = msgspec.structs.asdict(delivery.completion) | msgspec.structs.asdict(delivery)
+    asked = {name: getattr(job, name) for name in _ANSWERED} | {"version": DELIVERY_VERSION, "job_sha256": job_sha256}
+    wrong = [f"{name} is {answered[name]!r}, not {value!r}" for name, value in asked.items() if answered[name] != value]
     named = {artefact.path for artefact in delivery.artefacts}
     if len(named) != len(delivery.artefacts):
         wrong.append("an artefact is named twice")
@@ -291,8 +284,7 @@ def verify_delivery(raw: bytes, key_hex: str, *, job: Job, job_sha256: str) -> D
 def _spell_delivery(body: Any, key_hex: str) -> bytes:
     compact = msgspec.json.encode(body, order="sorted")
     mac = hmac.new(bytes.fromhex(key_hex), b"playlane/delivery/1\n" + compact, hashlib.sha256).hexdigest()
-    document = msgspec.json.encode({"body": msgspec.Raw(compact), "hmac": mac})
-    return msgspec.json.format(document, indent=2) + b"\n"
+    return msgspec.json.format(msgspec.json.encode({"body": msgspec.Raw(compact), "hmac": mac}), indent=2) + b"\n"
 
 
 # -- the run's report ----------------------------------------------------------------------------------------------
@@ -383,3 +375,24 @@ class RunReport(_Report, frozen=True, kw_only=True):
     control: ControlRun | None = None
     timeline: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """one row a step, small: step, action (text), effect (words), finding ids"""
+
+
+# -- personas ------------------------------------------------------------------------------------------------------
+
+
+def load_persona(name_or_path: str) -> dict[str, Any]:
+    """Read a shipped persona by name, or a user's own file by path, as the checked plain data of `PlayOrder.persona`.
+
+    Raises `workers.personas.PersonaError` (a `ValueError`) naming the file and every key that is unknown or out of
+    range.
+    """
+    from workers.personas import load, to_data
+
+    return to_data(load(name_or_path))
+
+
+def persona_names() -> tuple[str, ...]:
+    """The shipped personas, in alphabetical order."""
+    from workers.personas import names
+
+    return names()

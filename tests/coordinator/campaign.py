@@ -120,7 +120,7 @@ class Campaign:
         self.names = names
         if fresh:
             self.write(manifest(*(scenario(name) for name in names)))
-        self.selections = [{"scenarioId": name, "attempt": attempt(name)} for name in names]
+        self.selections: list[Any] = [{"scenarioId": name, "attempt": attempt(name)} for name in names]
         self._ticks = itertools.count()
 
     @property
