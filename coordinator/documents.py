@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import secrets
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, NoReturn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import statistics
 import sys
 import tempfile
@@ -49,8 +50,8 @@ class TimedCoordinator(Coordinator):
         finally:
             self.spans.append((begin, time.time_ns()))
 
-    async def reserve(self, scenario_id: str) -> Permit:
-        return await self._timed(super().reserve(scenario_id))
+    async def reserve_unless(self, scenario_id: str, draining: Callable[[], bool]) -> Permit:
+        return await self._timed(super().reserve_unless(scenario_id, draining))
 
     async def complete(self, permit: Permit, completion: Any, stop: Any = None, review: Any = None) -> None:
         await self._timed(super().complete(permit, completion, stop, review))
@@ -123,7 +124,7 @@ async def measure_dispatch(size: int = 30) -> Dispatch:
         lanes.close()
         assert state.stop is None, state.stop
         whole, commits = [], []
-        for (previous, _), (_, started) in zip(order, order[1:], strict=False):
+        for (previous, _), (_, started) in itertools.pairwise(order):
             appeared = int((control / f"appeared-{previous}").read_text())
             inside = (min(end, started) - max(begin, appeared) for begin, end in coordinator.spans)
             whole.append((started - appeared) / 1e9)
@@ -174,7 +175,7 @@ def _delivery(job: Job, permit: Permit, job_sha256: str) -> bytes:
 
 def gaps(spans: list[tuple[int, int]]) -> float:
     """Median seconds from one end to the next start."""
-    return statistics.median((after[0] - before[1]) / 1e9 for before, after in zip(spans, spans[1:], strict=False))
+    return statistics.median((after[0] - before[1]) / 1e9 for before, after in itertools.pairwise(spans))
 
 
 def measure_huey(size: int = 30) -> float | None:
@@ -212,7 +213,9 @@ def measure_dask(size: int = 30) -> float | None:
     except ImportError:
         return None
     with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         return gaps([client.submit(stamp, number, pure=False).result(timeout=60) for number in range(size)])

@@ -110,7 +110,8 @@ def claim_before_launching(patch: pytest.MonkeyPatch) -> None:
 
     def mutant(coordinator: Coordinator, entry: Entry) -> None:
         if entry.phase == "launching":
-            claim(coordinator._batch, coordinator._claim(entry.permit))
+            batch = coordinator._batch
+            claim(batch, rules.new_claim(entry.permit, batch.control.directory, batch.now()))
         set_entry(coordinator, entry)
 
     patch.setattr(Coordinator, "_set_entry", mutant)
