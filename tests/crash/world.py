@@ -118,7 +118,7 @@ class World:
             assert recovered is not None and recovered.ended == ids and recovered.problems == []
             selections = retry(self.campaign.path, self.campaign.control)
         else:
-            selections = list(self.campaign.selections)
+            selections = [dict(one) for one in self.campaign.selections]
         control = self.campaign.folder / "next"
         coordinator = self.open(control_directory=control, batch_id="batch-2", selections=selections)
 
