@@ -150,7 +150,7 @@ class Door:
     def __init__(self, answer: Callable[[Request], Answer]) -> None:
         self._listener = Listener(answer)
         self._thread = threading.Thread(
-            target=self._listener.serve_forever, kwargs={"poll_interval": 0.05}, name="independent-server"
+            target=self._listener.serve_forever, kwargs={"poll_interval": 0.02}, name="independent-server"
         )
         self._thread.start()
 

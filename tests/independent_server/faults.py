@@ -284,6 +284,14 @@ class FaultProxy:
             raise EndOfConnectionError from error
 
 
+def single_faults(exchange_count: int, *, matching: str = "") -> Iterator[Fault]:
+    """One fault of every kind on each side of each of the first `exchange_count` matching exchanges."""
+    for number in range(1, exchange_count + 1):
+        for side in Side:
+            for kind in Kind:
+                yield Fault(side=side, kind=kind, number=number, matching=matching)
+
+
 def method_of(request: Message) -> str:
     return request.start_line.partition(" ")[0]
 
