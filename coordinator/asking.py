@@ -11,8 +11,9 @@ from typing import Any, Literal
 import msgspec
 
 from coordinator.builds import read_bridge
+from coordinator.errors import CanceledError
 from coordinator.files import read_bounded
-from coordinator.interrupts import CanceledError, Interrupts
+from coordinator.interrupts import Interrupts
 from coordinator.jobs import bridge_job
 from coordinator.lanes import run_job
 from coordinator.project import Project

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from coordinator.errors import (
+    CanceledError,
     CoordinatorError,
     DamagedError,
     LockLostError,
@@ -23,7 +24,6 @@ from coordinator.errors import (
     StorageError,
     UnrecognizedManifestError,
 )
-from coordinator.interrupts import CanceledError
 from coordinator.outcome import CANCELED, ENVIRONMENT, FAILURE, SUCCESS
 
 COMMANDS = {
