@@ -65,6 +65,7 @@ def explore_in_process(index: int, root: str, seed: int, share: float) -> dict[s
 def pool() -> Iterator[ProcessPoolExecutor]:
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
         yield executor
+        executor.shutdown(cancel_futures=True)  # of tests that were not chosen
 
 
 @pytest.fixture(scope="module", params=[DRAWN, pytest.param(1.0, marks=pytest.mark.ci)], ids=["drawn", "all"])
