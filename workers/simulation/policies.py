@@ -20,10 +20,11 @@ None is sent as it is: the game chooses by the strategy's name, which it was giv
 """
 
 _FRACTION_BITS = 53
+_NO_LIST = "the game takes free text, and the policy chooses from a list"
 
 
-class NoListError(Exception):
-    """The game lists no actions and the policy can only choose from a list."""
+class NobodyError(Exception):
+    """No policy can choose here: nobody has the seat, or the game takes free text and the policy needs a list."""
 
 
 class UnlistedMoveError(Exception):
@@ -55,14 +56,14 @@ def draw_below(count: int, generator: random.Random) -> int:
 
 def _listed(turn: Turn) -> tuple[ListedMove, ...]:
     if turn.actions is None:
-        raise NoListError
+        raise NobodyError(_NO_LIST)
     return turn.actions
 
 
 def _random(turn: Turn, choices: int, generator: random.Random) -> str:
     actions = turn.actions
     if actions is None:
-        raise NoListError
+        raise NobodyError(_NO_LIST)
     count = len(actions)
     bits = (count - 1).bit_length()
     if not bits:

@@ -20,7 +20,9 @@ def main(game: str, sessions: int) -> None:
         answers = []
         for line in lines:
             message = json.loads(line)
-            answers.append({"jsonrpc": "2.0", "id": message["id"], "result": answer(message, game, sessions, open_sessions)})
+            answers.append(
+                {"jsonrpc": "2.0", "id": message["id"], "result": answer(message, game, sessions, open_sessions)}
+            )
         out = "".join(json.dumps(item) + "\n" for item in answers).encode()
         while out:
             out = out[os.write(1, out) :]
