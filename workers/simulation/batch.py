@@ -347,7 +347,16 @@ def _sum_up(order: SimulateOrder, batch: _Batch, seed_effect: SeedEffect) -> Bat
     if csv_path is not None:
         write_csv(csv_path, attempt.lines(), tuple(fold.metric_names))
     traces = attempt.sample.paths
-    write_report(folder / REPORT_NAME, fold, summary, timing, ended=batch.ended, error=batch.error, traces=traces)
+    write_report(
+        folder / REPORT_NAME,
+        fold,
+        summary,
+        timing,
+        ended=batch.ended,
+        error=batch.error,
+        traces=traces,
+        plots=order.plots,
+    )
     return BatchResult(
         attempt=folder,
         results=attempt.results,

@@ -63,6 +63,11 @@ class BridgeClient:
         self.noise_lines = 0
         self.greeting: Greeting | None = None
 
+    def take_noise(self) -> int:
+        """How many lines outside the protocol came on standard output since the last call."""
+        count, self.noise_lines = self.noise_lines, 0
+        return count
+
     @property
     def tail(self) -> str:
         """The end of the bridge's error output."""

@@ -72,12 +72,19 @@ class BridgeTable:
             self.stop()
             self._play_together(deque([index]), end, None, watch)
 
-    def stop(self) -> None:
-        """End the bridge and what it started."""
+    def take_facts(self) -> BridgeFacts:
+        """What was seen since the last call."""
+        if self._client is not None:
+            self.facts.noise_lines += self._client.take_noise()
+        facts, self.facts = self.facts, BridgeFacts()
+        return facts
+
+    def stop(self, *, seconds: float = 2.0) -> None:
+        """End the bridge and what it started; one that failed gets less time (`seconds`) to end by itself."""
         if self._client is not None:
             client, self._client = self._client, None
-            self.facts.noise_lines += client.noise_lines
-            self.facts.leftovers += client.stop().leftovers
+            self.facts.noise_lines += client.take_noise()
+            self.facts.leftovers += client.stop(seconds=seconds).leftovers
 
     def begin(self, play: Play) -> int:
         """Ask for a game to begin in a free session; give the request's id."""
@@ -119,7 +126,7 @@ class BridgeTable:
                     again += [play.index for play, _ in in_flight.values()]
                 in_flight.clear()
                 self.facts.restarts += 1
-                self.stop()
+                self.stop(seconds=0.5)
                 continue
             if not answers and watch.is_due():
                 steps = max((play.steps for play, _ in in_flight.values()), default=0)

@@ -148,10 +148,7 @@ class Player:
 
     def facts(self) -> BridgeFacts:
         """What was seen of the bridge since the last call."""
-        if self.bridge is None:
-            return BridgeFacts()
-        facts, self.bridge.facts = self.bridge.facts, BridgeFacts()
-        return facts
+        return BridgeFacts() if self.bridge is None else self.bridge.take_facts()
 
     def close(self) -> None:
         if self.bridge is not None:

@@ -29,7 +29,7 @@ class SimulateOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     `configuration_directory` is where Python policies are looked for. `wall_seconds` is the batch's limit. `workers`
     goes before the configuration's. `earlier` are directories of earlier runs of the same batch, whose finished games
-    are taken over.
+    are taken over. Without `plots` the report has its tables only, and is written sooner.
     """
 
     configuration: dict[str, Any]
@@ -38,6 +38,7 @@ class SimulateOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     wall_seconds: float = 900.0
     workers: int | None = None
     csv: bool = False
+    plots: bool = True
     earlier: list[str] = msgspec.field(default_factory=list)
 
 

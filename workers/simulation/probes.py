@@ -57,6 +57,7 @@ def check_seed_effect(setup: Setup, indexes: Sequence[int]) -> SeedEffect:
     player = player_for(setup)
     plays: list[Play] = []
     player.play(indexes, Watch(setup.deadline, current_channel()), plays.append)
+    plays.sort(key=lambda play: play.index)  # the first difference ends the check: it must be the same one always
     session = open_session(setup, player.game)
     checked = differing = 0
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,18 @@ def write_report(
     ended: str | None,
     error: str | None,
     traces: Sequence[Path],
+    plots: bool = True,
 ) -> None:
     """Write `report.html`. Without matplotlib it has tables only, and says so."""
-    try:
-        plots: list[Plot] = draw_plots(fold, summary)
-    except NoPlotsError:
-        plots = []
-    data = render(summary, timing, plots, ended=ended, error=error, traces=[trace.name for trace in traces])
+    drawn: list[Plot] = []
+    missing = "matplotlib is not installed (pip install playlane[simulation])"
+    if plots:
+        with contextlib.suppress(NoPlotsError):
+            drawn = draw_plots(fold, summary)
+    else:
+        missing = "they were not asked for"
+    timing = {**timing, "no_plots_because": "" if drawn else missing}
+    data = render(summary, timing, drawn, ended=ended, error=error, traces=[trace.name for trace in traces])
     write_private(path, data.encode())
 
 
@@ -97,7 +103,7 @@ def judge(summary: dict[str, Any], *, ended: str | None, error: str | None) -> l
         say(f"{stalemates['step_limit']} games had not ended at the step limit.", warn=True)
     if flags["seed_has_no_effect"]:
         say(_no_effect(summary), warn=True)
-    elif summary["seed_control"] == "not confirmed":
+    if summary["seed_control"] == "not confirmed":
         say("The game does not say its seed back: seed not confirmed.", warn=True)
     for row in flags["dominant_strategies"]:
         where = f" in variant {row['variant']}" if row["variant"] else ""

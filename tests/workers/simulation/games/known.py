@@ -1,4 +1,4 @@
-"""Games of chance and choice whose right answers are known exactly. Each speaks Turns; `serve.py` puts one on a pipe."""
+"""Games of chance and choice whose right answers are known exactly; `serve.py` puts one on a pipe."""
 
 from __future__ import annotations
 
