@@ -190,7 +190,7 @@ class _Batch:
         indexes = sample_indexes(self.configuration.runs, len(self.configuration.cells))
         # With a deadline of its own: the batch's may be a moment away, and the summary must not depend on that.
         setup = msgspec.structs.replace(self.setup, deadline=None)
-        future = self.pool.submit_with(0, check_seed_effect, setup, indexes)
+        future = self.pool.submit(check_seed_effect, setup, indexes)
         try:
             effect: SeedEffect = self._ask(future)
         except SimulationError:

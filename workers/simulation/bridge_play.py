@@ -193,25 +193,28 @@ class BridgeTable:
         self.stop()  # answers to what was dropped must not meet the next game
 
     def _ready(self) -> BridgeClient:
-        if self._client is not None:
-            return self._client
-        for attempt in range(1, START_TRIES + 1):
+        if self._client is None:
+            self._client = self._start()
+        return self._client
+
+    def _start(self) -> BridgeClient:
+        tries = START_TRIES
+        while True:
             client = BridgeClient(self._configuration, self._environment)
             self.facts.starts += 1
             try:
                 greeting = client.start()
+                break
             except GameStartError:
                 self.facts.leftovers += client.stop().leftovers
-                if attempt == START_TRIES:
+                tries -= 1
+                if not tries:
                     raise
-                continue
-            self._client = client
-            sessions = max(1, min(self._configuration.sessions, greeting.sessions))
-            self._free = [f"s{number}" for number in range(sessions, 0, -1)]
-            self._fresh = True
-            self.facts.game, self.facts.game_version = greeting.name[:200], str(greeting.version)[:200]
-        assert self._client is not None, "the last failure was raised"
-        return self._client
+        sessions = max(1, min(self._configuration.sessions, greeting.sessions))
+        self._free = [f"s{number}" for number in range(sessions, 0, -1)]
+        self._fresh = True
+        self.facts.game, self.facts.game_version = greeting.name[:200], str(greeting.version)[:200]
+        return client
 
 
 def describe_refusal(refusal: Refusal) -> str:

@@ -22,6 +22,7 @@ from workers.simulation.errors import PoolError, ProcessDiedError, SimulationErr
 
 MAX_START_DEATHS = 3
 END_SECONDS = 10.0
+EXIT_SECONDS = 2.0
 
 _READY, _TICK, _DONE, _RAISED = "ready", "tick", "done", "raised"
 _WORK, _STOP, _LEAVE = "work", "stop", "leave"
@@ -240,6 +241,8 @@ class ProcessPool(Executor):
         self._processes.remove(entry)
         self._progress.pop(id(entry), None)
         entry.connection.close()
+        # A dying process closes its pipe first; how it ends by itself is what its game's result will say.
+        entry.process.join(EXIT_SECONDS)
         if entry.process.is_alive():
             entry.process.kill()  # it closed its pipe and lives: of no use to anybody
         entry.process.join(END_SECONDS)
