@@ -59,6 +59,7 @@ def play(
     *,
     stop: Stop | None = None,
     plots: bool = False,
+    configuration_directory: str = str(GAMES),
     progress: Callable[[BatchProgress], None] | None = None,
     **order: Any,
 ) -> BatchResult:
@@ -67,7 +68,7 @@ def play(
         SimulateOrder(
             configuration=configuration() if config is None else config,
             bridge=game,
-            configuration_directory=str(GAMES),
+            configuration_directory=configuration_directory,
             plots=plots,
             **order,
         ),
