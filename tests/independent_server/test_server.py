@@ -313,10 +313,13 @@ def test_token_of_a_run_opens_that_run_only(server: IndependentServer) -> None:
     assert server.runs[other["run_id"]].heartbeats == 0
 
 
-def test_job_is_not_found_under_another_game(server: IndependentServer) -> None:
+def test_job_and_run_are_not_found_under_another_game_or_job(server: IndependentServer) -> None:
     server.terms.games.add("game-2")
-    job_id = buy(server.port, 25, asked("newcomer"))["job_id"]
+    bought = buy(server.port, 25, asked("newcomer"))
+    job_id, run_id = bought["job_id"], bought["runs"][0]["run_id"]
     assert ask(server.port, "GET", f"jobs/{job_id}")[0] == 200
+    assert ask(server.port, "GET", f"/api/v1/games/game-2/playtest/runs/{run_id}")[0] == 404
+    assert ask(server.port, "GET", f"jobs/other/runs/{run_id}")[0] == 404
     assert ask(server.port, "GET", f"/api/v1/games/game-2/playtest/jobs/{job_id}")[0] == 404
     assert ask(server.port, "GET", "/api/v1/games/game-2/playtest/jobs?idempotency_key=key-1")[0] == 404
     assert ask(server.port, "GET", "/api/v1/games/game-3/playtest/pack")[0] == 404
