@@ -261,7 +261,7 @@ def refuse_oversize(path: str, data: bytes, limit_bytes: int) -> None:
 def decode_ledger(path: str, data: bytes) -> Ledger:
     """A manifest from its bytes. Raises `InvalidInputError` naming the file."""
     try:
-        return Ledger(decode(data))
+        return Ledger.read(decode(data))
     except DocumentError as error:
         raise InvalidInputError(f"{path} {error}") from error
 

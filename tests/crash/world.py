@@ -148,7 +148,7 @@ class World:
     def ledger(self) -> dict[str, Any]:
         """The manifest, with the times of reservations made equal."""
         document = decode(read_bounded(str(self.campaign.path)))
-        Ledger(document)
+        Ledger.read(document)
         for scenario in document["scenarios"]:
             for row in scenario["attempts"]:
                 row["startedAt"] = "some time" if row["startedAt"] else row["startedAt"]
