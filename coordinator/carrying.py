@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -54,17 +54,22 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
     late: list[str] = msgspec.field(default_factory=list)
 
 
-async def carry(purchase: Purchase, campaign: Campaign) -> Carried:
+async def carry(
+    purchase: Purchase, campaign: Campaign, before_settling: Callable[[], Awaitable[None]] | None = None
+) -> Carried:
     """Do what `next_step` says until the purchase is finished, or until only time, a network or a person can go on.
 
+    `before_settling` is awaited when every run has its end and the job is open still: the time for uploads.
     Raises `PurchaseOpenError`, `NothingBoughtError`, `PlanMismatchError`, and what playing raises.
     """
-    return await _Carrier(purchase, campaign).carry()
+    return await _Carrier(purchase, campaign, before_settling).carry()
 
 
 class _Carrier:
-    def __init__(self, purchase: Purchase, campaign: Campaign) -> None:
-        self.purchase, self.campaign = purchase, campaign
+    def __init__(
+        self, purchase: Purchase, campaign: Campaign, before_settling: Callable[[], Awaitable[None]] | None
+    ) -> None:
+        self.purchase, self.campaign, self.before_settling = purchase, campaign, before_settling
         self.replayed = purchase.file.journal.job_id is not None
         self.job: JobState | None = None
         self.is_played = self.is_elsewhere = False
@@ -105,6 +110,8 @@ class _Carrier:
             assert self.job is not None
             purchase.settled(self.job)
         elif step == "finish":
+            if self.before_settling is not None:
+                await self.before_settling()
             self.job = await purchase.settle(self._aggregate())
         elif step == "record":
             purchase.record(self._end_code())

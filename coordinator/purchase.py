@@ -119,7 +119,10 @@ class Purchase:
                 f"job {job.job_id} is priced at {job.price.price_cents} cents, accepted were {journal.price_cents};"
                 " nothing was launched"
             )
-        runs = assign_runs(job, scenarios)
+        try:
+            runs = assign_runs(job, scenarios)
+        except PlanMismatchError as error:
+            raise self.open_error(str(error)) from error
         self.file.change(state="registered", runs=runs)
         return job.replayed or earlier
 

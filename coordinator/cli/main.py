@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from coordinator.client import AuthenticationError
 from coordinator.errors import (
     CanceledError,
     CoordinatorError,
@@ -24,7 +25,8 @@ from coordinator.errors import (
     StorageError,
     UnrecognizedManifestError,
 )
-from coordinator.outcome import CANCELED, ENVIRONMENT, FAILURE, SUCCESS
+from coordinator.outcome import AUTHENTICATION, CANCELED, ENVIRONMENT, FAILURE, SUCCESS
+from coordinator.purchase import NothingBoughtError, PurchaseOpenError
 
 COMMANDS = {
     "demo": "Play the bundled game, offline and free, and show the report.",
@@ -36,6 +38,8 @@ COMMANDS = {
     "replay": "Play a recorded game again and compare it.",
     "status": "What the newest campaign is doing, from its files.",
     "stop": "Ask a running campaign to stop.",
+    "resume": "Go on with a purchase that did not come to its end.",
+    "upload": "Send the files of a purchase that wait to be uploaded.",
     "recover": "Look at, and take over, what a dead coordinator left.",
     "retry": "Write the next attempt of what was not completed, for review.",
     "verify": "Prove from files that nothing was launched twice.",
@@ -106,6 +110,12 @@ def run(arguments: list[str]) -> int:
         return _refuse(as_json, CANCELED, "canceled", "canceled", {})
     except CanceledError as error:
         return _refuse(as_json, CANCELED, "canceled", f"{error}\n{NOTHING_DONE}", {})
+    except PurchaseOpenError as error:
+        return _refuse(as_json, error.exit_code, "purchase_open", str(error), _detail_of(error))
+    except NothingBoughtError as error:
+        return _refuse(as_json, error.exit_code, _code_of(error), f"{error}\n{NOTHING_DONE}", _detail_of(error))
+    except AuthenticationError as error:
+        return _refuse(as_json, AUTHENTICATION, _code_of(error), f"{error}\n{NOTHING_DONE}", _detail_of(error))
     except _BROKEN as error:
         return _refuse(as_json, FAILURE, _code_of(error), str(error), _detail_of(error))
     except CoordinatorError as error:
