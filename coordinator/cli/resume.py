@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -19,8 +20,8 @@ from coordinator.outcome import CANCELED, ENVIRONMENT
 from coordinator.prices import run_price
 from coordinator.purchase import PriceMovedError, Purchase
 from coordinator.quote import in_dollars
-from coordinator.resume import Found, find_journal, judge_journal, look_at, mend
 from coordinator.results import Standing
+from coordinator.resume import Found, find_journal, judge_journal, look_at, mend
 from coordinator.service.wire import JobState
 from coordinator.steps import playable, unknown
 
@@ -60,7 +61,8 @@ def resume_command(
 
 def _list(session: Session) -> int:
     console = session.console
-    rows, documents = [], []
+    rows: list[list[str]] = []
+    documents: list[dict[str, Any]] = []
     for path, journal in list_journals(str(session.project.root)):
         if isinstance(journal, JournalError):
             rows.append([console.bad("damaged"), "", "", plain(str(journal))])
@@ -202,8 +204,10 @@ def _ask_and_mend(
 ) -> None:
     told = _tell(purchase.file.journal, campaign.standings(), found, job)
     session.console.say(told)
+    if not _may_play(job):
+        return
     # Nothing to be played, taken or closed: what is here is only delivered, and a question would be for nothing.
-    if found.needs_mending or (_may_play(job) and playable(purchase.file.journal, campaign.standings())):
+    if found.needs_mending or playable(purchase.file.journal, campaign.standings()):
         take_lock = question.ask(found, "")
         runner.run(mend(purchase.file.journal, found, take_lock=take_lock, worker_is_dead=question.worker_is_dead))
     elif purchase.file.journal.state == "registering":
