@@ -246,9 +246,9 @@ def check_amount(microdollars: object, what: str) -> int:
 def read_dollars(text: str) -> int:
     """Millionths of a dollar from `5`, `5.00` or `$5.00`. Raises `InvalidInputError` for anything else."""
     plain = text.strip().removeprefix("$")
-    whole, _, part = plain.partition(".")
-    if not (whole.isascii() and whole.isdigit() and len(whole) <= 9) or not (
-        part == "" or (part.isascii() and part.isdigit())
+    whole, point, part = plain.partition(".")
+    if not (whole.isascii() and whole.isdigit() and len(whole) <= 9) or (
+        point and not (part.isascii() and part.isdigit())
     ):
         raise InvalidInputError(f"{text!r} is not an amount of dollars such as 5.00")
     if len(part) > 6:
