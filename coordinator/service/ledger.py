@@ -82,15 +82,18 @@ class Balances(msgspec.Struct, frozen=True, kw_only=True):
 class Ledger:
     """One SQLite file. Use `transaction` for every change; what is raised inside rolls back.
 
-    It belongs to the thread that made it. With `read_only` nothing is created and every change is refused.
+    It belongs to the thread that made it. With `read_only` nothing is created and every change is refused. A change
+    waits at most `busy_seconds` for another process's.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, read_only: bool = False, busy_seconds: float = BUSY_SECONDS
+    ) -> None:
         self.path = os.path.abspath(path)
         _check_private(self.path, create=not read_only)
         try:
             where = f"{Path(self.path).as_uri()}?mode={'ro' if read_only else 'rw'}"
-            self._connection = sqlite3.connect(where, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+            self._connection = sqlite3.connect(where, uri=True, timeout=busy_seconds, isolation_level=None)
         except sqlite3.Error as error:
             raise LedgerError(f"{self.path} cannot be used as a ledger: {error}") from error
         try:
