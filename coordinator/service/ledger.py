@@ -34,7 +34,9 @@ CREATE TABLE posting (
 CREATE TABLE entry (
   posting_id INTEGER NOT NULL REFERENCES posting(id), account TEXT NOT NULL, microdollars INTEGER NOT NULL
 );
-CREATE INDEX entry_account ON entry(account);
+CREATE INDEX entry_account ON entry(account, microdollars);
+CREATE INDEX entry_posting ON entry(posting_id);
+CREATE INDEX posting_job ON posting(job_id);
 CREATE TABLE job (
   id TEXT PRIMARY KEY, idempotency_key TEXT NOT NULL UNIQUE, request_sha256 TEXT NOT NULL, game TEXT NOT NULL,
   price_microdollars INTEGER NOT NULL, hold_microdollars INTEGER NOT NULL, state TEXT NOT NULL,
@@ -47,6 +49,8 @@ CREATE TABLE run (
   actions_taken INTEGER NOT NULL DEFAULT 0, beaten_at TEXT, stall_seconds INTEGER NOT NULL, result_sha256 TEXT,
   warned INTEGER NOT NULL DEFAULT 0
 );
+CREATE INDEX run_job ON run(job_id);
+CREATE INDEX job_state ON job(state);
 CREATE TABLE upload (run_id TEXT NOT NULL REFERENCES run(id), name TEXT NOT NULL, sha256 TEXT NOT NULL, bytes INTEGER,
   PRIMARY KEY (run_id, sha256));
 """

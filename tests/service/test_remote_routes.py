@@ -278,7 +278,7 @@ def test_a_ledger_that_cannot_be_used_leaves_the_fate_unknown_and_names_no_file(
 
 
 def test_two_clients_at_once_get_one_job_for_one_key(team: Served) -> None:
-    async def both() -> list[Any]:
+    async def both() -> tuple[Any, Any]:
         first, second = team.remote(), team.remote()
         try:
             return await asyncio.gather(first.register("both", body_of()), second.register("both", body_of()))
