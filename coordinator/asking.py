@@ -11,12 +11,13 @@ from typing import Any, Literal
 import msgspec
 
 from coordinator.builds import read_bridge
+from coordinator.errors import CanceledError
 from coordinator.files import read_bounded
-from coordinator.interrupts import CanceledError, Interrupts
+from coordinator.interrupts import Interrupts
 from coordinator.jobs import bridge_job
 from coordinator.lanes import run_job
 from coordinator.project import Project
-from workers.contract import Delivery
+from workers.contract import Delivery, Job
 
 PROBE_SECONDS = 60.0
 INSPECT_SECONDS = 180.0
@@ -65,24 +66,8 @@ def _ask(
     folder.parent.mkdir(mode=0o700, exist_ok=True)
     job = bridge_job(kind, path, read_bridge(path), seed=seed, control_directory=folder, wall=seconds)
     name = {"probe": "probe.json", "inspect": "rules.json"}[kind]
-
-    async def ask() -> Delivery:
-        interrupts = Interrupts()
-        with interrupts.caught():
-            running = asyncio.create_task(run_job(folder, job))
-            came = asyncio.create_task(interrupts.came.wait())
-            await asyncio.wait({running, came}, return_when=asyncio.FIRST_COMPLETED)
-            came.cancel()
-            if not running.done():
-                running.cancel()
-                try:
-                    await running
-                except asyncio.CancelledError as error:
-                    raise CanceledError(f"{kind} of {path} was canceled by {interrupts.name}") from error
-            return running.result()
-
     try:
-        delivery = asyncio.run(ask())
+        delivery = asyncio.run(run_asking_job(folder, job, f"{kind} of {path}"))
         try:
             data = read_bounded(f"{job.run_directory}/{name}", MAX_ANSWER_BYTES)
         except FileNotFoundError:
@@ -90,6 +75,23 @@ def _ask(
         return delivery, msgspec.json.decode(data)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+async def run_asking_job(folder: Path, job: Job, what: str) -> Delivery:
+    """Run a job outside any batch; Ctrl-C, SIGTERM and SIGHUP end it. Raises `CanceledError` then."""
+    interrupts = Interrupts()
+    with interrupts.caught():
+        running = asyncio.create_task(run_job(folder, job))
+        came = asyncio.create_task(interrupts.came.wait())
+        await asyncio.wait({running, came}, return_when=asyncio.FIRST_COMPLETED)
+        came.cancel()
+        if not running.done():
+            running.cancel()
+            try:
+                await running
+            except asyncio.CancelledError as error:
+                raise CanceledError(f"{what} was canceled by {interrupts.name}") from error
+        return running.result()
 
 
 def _fault(delivery: Delivery) -> str:

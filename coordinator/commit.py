@@ -17,7 +17,18 @@ from typing import Any, TypeVar
 import msgspec
 
 from coordinator import lock
-from coordinator.documents import MAX_DOCUMENT_BYTES, DocumentError, decode, encode, plain, seal, sha256, unseal
+from coordinator.documents import (
+    MAX_DOCUMENT_BYTES,
+    DocumentError,
+    decode,
+    encode,
+    encode_around,
+    plain,
+    seal,
+    seal_encoded,
+    sha256,
+    unseal,
+)
 from coordinator.errors import (
     DamagedError,
     InvalidInputError,
@@ -156,20 +167,25 @@ class Batch:
         assert self._ledger is not None
         before = self._ledger[0]
         manifest_data = encode(document)
-        state_data = seal(state)
-        pending = Pending(
-            version=1,
-            operation=operation,
-            reservation_id=reservation_id,
-            scenario_id=state.entries[reservation_id].permit.scenario_id,
-            manifest_before_sha256=before,
-            manifest_after_sha256=sha256(manifest_data),
-            state_before_sha256=self.state_sha256,
-            state=state,
-            row_before=row_before,
-            row_after=row_after,
-        )
-        pending_data = seal(pending)
+        state_body = encode(state)
+        state_data = seal_encoded(state_body)
+        after = sha256(manifest_data)
+
+        def pending(spelt_state: Any) -> Pending:
+            return Pending(
+                version=1,
+                operation=operation,
+                reservation_id=reservation_id,
+                scenario_id=state.entries[reservation_id].permit.scenario_id,
+                manifest_before_sha256=before,
+                manifest_after_sha256=after,
+                state_before_sha256=self.state_sha256,
+                state=spelt_state,
+                row_before=row_before,
+                row_after=row_after,
+            )
+
+        pending_data = seal_encoded(encode_around(pending, state_body))
         refuse_oversize(self.manifest.manifest, manifest_data, MAX_DOCUMENT_BYTES)
         refuse_oversize(self.control.pending, pending_data, MAX_STATE_BYTES)
         with Poisoning(self):
@@ -182,7 +198,7 @@ class Batch:
             await self._reach("state")
             self.files.remove(self.control.pending)
         self.state, self.state_sha256 = state, sha256(state_data)
-        self._ledger = (pending.manifest_after_sha256, Ledger(document))
+        self._ledger = (after, Ledger(document))
 
     def _check_untouched(self, before_sha256: str) -> None:
         try:
@@ -245,7 +261,7 @@ def refuse_oversize(path: str, data: bytes, limit_bytes: int) -> None:
 def decode_ledger(path: str, data: bytes) -> Ledger:
     """A manifest from its bytes. Raises `InvalidInputError` naming the file."""
     try:
-        return Ledger(decode(data))
+        return Ledger.read(decode(data))
     except DocumentError as error:
         raise InvalidInputError(f"{path} {error}") from error
 

@@ -106,6 +106,9 @@ class Coordinator:
             if self._closed:
                 raise ClosedError
             self._batch.check_usable()
+            if self._batch.fault is None:
+                # Nothing but the seam suspends a change: without it a change cannot be cancelled half-way.
+                return await change()
             task = asyncio.ensure_future(change())
             cancellation: asyncio.CancelledError | None = None
             while not task.done():

@@ -7,13 +7,7 @@ import contextlib
 import signal
 from collections.abc import Iterator
 
-from coordinator.errors import CoordinatorError
-
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class CanceledError(CoordinatorError):
-    """The user asked to end; what was started for this question was stopped."""
 
 
 class Interrupts:

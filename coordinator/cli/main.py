@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from coordinator.errors import (
+    CanceledError,
     CoordinatorError,
     DamagedError,
     LockLostError,
@@ -23,7 +24,6 @@ from coordinator.errors import (
     StorageError,
     UnrecognizedManifestError,
 )
-from coordinator.interrupts import CanceledError
 from coordinator.outcome import CANCELED, ENVIRONMENT, FAILURE, SUCCESS
 
 COMMANDS = {
@@ -32,6 +32,8 @@ COMMANDS = {
     "check": "What is here, what is missing, and what mends it.",
     "plan": "Turn the configuration into a reviewed list of runs.",
     "run": "Play, and report.",
+    "simulate": "Play seeded games by the thousand, to measure balance.",
+    "replay": "Play a recorded game again and compare it.",
     "status": "What the newest campaign is doing, from its files.",
     "stop": "Ask a running campaign to stop.",
     "recover": "Look at, and take over, what a dead coordinator left.",
