@@ -34,7 +34,9 @@ CREATE TABLE posting (
 CREATE TABLE entry (
   posting_id INTEGER NOT NULL REFERENCES posting(id), account TEXT NOT NULL, microdollars INTEGER NOT NULL
 );
-CREATE INDEX entry_account ON entry(account);
+CREATE INDEX entry_account ON entry(account, microdollars);
+CREATE INDEX entry_posting ON entry(posting_id);
+CREATE INDEX posting_job ON posting(job_id);
 CREATE TABLE job (
   id TEXT PRIMARY KEY, idempotency_key TEXT NOT NULL UNIQUE, request_sha256 TEXT NOT NULL, game TEXT NOT NULL,
   price_microdollars INTEGER NOT NULL, hold_microdollars INTEGER NOT NULL, state TEXT NOT NULL,
@@ -47,6 +49,8 @@ CREATE TABLE run (
   actions_taken INTEGER NOT NULL DEFAULT 0, beaten_at TEXT, stall_seconds INTEGER NOT NULL, result_sha256 TEXT,
   warned INTEGER NOT NULL DEFAULT 0
 );
+CREATE INDEX run_job ON run(job_id);
+CREATE INDEX job_state ON job(state);
 CREATE TABLE upload (run_id TEXT NOT NULL REFERENCES run(id), name TEXT NOT NULL, sha256 TEXT NOT NULL, bytes INTEGER,
   PRIMARY KEY (run_id, sha256));
 """
@@ -82,15 +86,18 @@ class Balances(msgspec.Struct, frozen=True, kw_only=True):
 class Ledger:
     """One SQLite file. Use `transaction` for every change; what is raised inside rolls back.
 
-    It belongs to the thread that made it. With `read_only` nothing is created and every change is refused.
+    It belongs to the thread that made it. With `read_only` nothing is created and every change is refused. A change
+    waits at most `busy_seconds` for another process's.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, read_only: bool = False, busy_seconds: float = BUSY_SECONDS
+    ) -> None:
         self.path = os.path.abspath(path)
         _check_private(self.path, create=not read_only)
         try:
             where = f"{Path(self.path).as_uri()}?mode={'ro' if read_only else 'rw'}"
-            self._connection = sqlite3.connect(where, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+            self._connection = sqlite3.connect(where, uri=True, timeout=busy_seconds, isolation_level=None)
         except sqlite3.Error as error:
             raise LedgerError(f"{self.path} cannot be used as a ledger: {error}") from error
         try:
@@ -246,9 +253,9 @@ def check_amount(microdollars: object, what: str) -> int:
 def read_dollars(text: str) -> int:
     """Millionths of a dollar from `5`, `5.00` or `$5.00`. Raises `InvalidInputError` for anything else."""
     plain = text.strip().removeprefix("$")
-    whole, _, part = plain.partition(".")
-    if not (whole.isascii() and whole.isdigit() and len(whole) <= 9) or not (
-        part == "" or (part.isascii() and part.isdigit())
+    whole, point, part = plain.partition(".")
+    if not (whole.isascii() and whole.isdigit() and len(whole) <= 9) or (
+        point and not (part.isascii() and part.isdigit())
     ):
         raise InvalidInputError(f"{text!r} is not an amount of dollars such as 5.00")
     if len(part) > 6:

@@ -38,6 +38,8 @@ MAX_ANSWER_BYTES = 4 << 20
 MAX_MESSAGE_CHARACTERS = 500
 _TOKEN = re.compile(r"[\x21-\x7e]{1,4096}")
 NOT_IMPLEMENTED = 501
+# 404 for a missing game or route, or a page of a proxy's own, says nothing about whether a job was registered.
+_NOT_ABOUT_THE_JOB = ("unexplained", "no_such_game", "no_such_route")
 
 
 class RemoteService:
@@ -94,8 +96,7 @@ class RemoteService:
         try:
             found = await self._call("GET", "/jobs", params={"idempotency_key": idempotency_key})
         except AnsweredNoError as error:
-            # A missing game or a proxy's page of its own says nothing about the job.
-            if error.status == 404 and error.code not in ("unexplained", "no_such_game"):
+            if error.status == 404 and error.code not in _NOT_ABOUT_THE_JOB:
                 return None
             raise
         return read_job(found, self._named("/jobs"))

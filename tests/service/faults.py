@@ -8,7 +8,7 @@ is on, and its kind:
 | drop | never arrives; the client waits out its deadline | carried out; the client waits out its deadline |
 | delay | arrives only after the client has given up and made another call | carried out, arrives late but in time |
 | repeat | arrives twice; the first answer counts | arrives twice; a connection carries one answer |
-| truncate | arrives cut off, so nothing is carried out; the connection ends | carried out; the answer ends in the middle |
+| truncate | arrives cut off: nothing is carried out, the connection ends | carried out; the answer ends in the middle |
 | reset | the connection is refused: certainly not sent | carried out; the connection is reset |
 
 `ServiceFaults` holds the call log and the clock over any number of clients, so that a purchase that is resumed with a

@@ -51,6 +51,9 @@ class Stage:
         found = run(self.service.complete(job.job_id, job.runs[position].run_id, result or played()))
         return found.state
 
+    def close(self) -> None:
+        self.ledger.close()
+
     def money(self) -> tuple[int, int, int]:
         """Balance, held, spent; the ledger adds up whenever it is looked at."""
         assert inconsistencies(self.ledger) == []
