@@ -39,10 +39,11 @@ COMMANDS = {
     "status": "What the newest campaign is doing, from its files.",
     "stop": "Ask a running campaign to stop.",
     "resume": "Go on with a purchase that did not come to its end.",
+    "budget": "Show or set what the project may spend.",
     "upload": "Send the files of a purchase that wait to be uploaded.",
     "recover": "Look at, and take over, what a dead coordinator left.",
     "retry": "Write the next attempt of what was not completed, for review.",
-    "verify": "Prove from files that nothing was launched twice.",
+    "verify": "Prove from files that nothing was launched or charged twice.",
     "report": "Build the reports again from the files.",
 }
 # The disk is not as it should be: somebody has to look, a changed flag does not help.
