@@ -204,9 +204,9 @@ class Session:
         return effect, new_scene, new_offers
 
     def _reason_to_end(self, observation: Observation, scene: Scene) -> tuple[EndReason, str] | None:
-        if self._stop.requested is not None:
-            spent = self._stop.requested == "budget"
-            return self._stop.requested, "the next call could pass the run's budget" if spent else "asked to stop"
+        asked = self._stop.requested
+        if asked is not None and asked != "budget":
+            return asked, "asked to stop"
         if self.ended.goal_reached and self._persona.stops_at_goal and not self._persistent:
             return "goal_reached", "the goal was reached"
         if time.monotonic() >= self._deadline:
@@ -217,6 +217,8 @@ class Session:
             return ("goal_reached" if self.ended.goal_reached else "game_exited"), "the game came to its end"
         if asks_for_credentials(observation):
             return "needs_human", "the game asks for credentials, which are never guessed"
+        if asked == "budget":
+            return asked, "the next call could pass the run's budget"
         if self._persistent:
             return None
         if self._patience_spent >= self._persona.limits.patience_steps:

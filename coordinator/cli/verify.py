@@ -35,9 +35,7 @@ def verify_command(session: Session, manifest: str | None, control: str | None) 
     if found.problems:
         console.say(f"{len(found.problems)} contradictions; checked {checked}")
     else:
-        console.say(
-            f"{console.good('everything fits')}: nothing was launched or charged twice; checked {checked}"
-        )
+        console.say(f"{console.good('everything fits')}: nothing was launched or charged twice; checked {checked}")
     code = FAILURE if found.problems else SUCCESS
     console.document({"manifest": str(campaign.manifest_path), **msgspec.to_builtins(found), "exit_code": code})
     return code
