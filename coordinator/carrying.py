@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from coordinator.errors import CoordinatorError
+from coordinator.outcome import CANCELED, ENVIRONMENT, FAILURE
 from coordinator.purchase import Purchase
 from coordinator.results import Standing
 from coordinator.service.wire import JobState
@@ -129,11 +130,10 @@ class _Carrier:
 
     def _open_code(self, standings: Sequence[Standing]) -> int:
         code = self.campaign.conclude()[0]
-        if code == 10:
-            return code
-        if unknown(self.purchase.file.journal, standings):
-            return 3
-        return code or 1
+        # A row that a person closed reads like an interrupted one; only what was played now was canceled now.
+        if unknown(self.purchase.file.journal, standings) and not (code == CANCELED and self.is_played):
+            return ENVIRONMENT
+        return code or FAILURE
 
     def _carried(self, exit_code: int, standings: Sequence[Standing]) -> Carried:
         journal = self.purchase.file.journal

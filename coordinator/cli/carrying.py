@@ -178,6 +178,9 @@ def _how_to_go_on(purchase: Purchase, campaign: BoughtCampaign, carried: Carried
         until = f" (until {last.strftime('%Y-%m-%d %H:%M')} UTC)"
     manifest = campaign.manifest_path
     planned = Campaign(name=manifest.parent.name, folder=manifest.parent, manifest_path=manifest)
+    if any(one.kind == "running" for one in campaign.standings()):
+        line = "a worker ended without telling how: what it left is looked at, and the rest played, by"
+        return [f"{line} coordinate resume {purchase.key}{until}"]
     if carried.unknown:
         return [
             f"nobody saw the end of: {', '.join(plain(name) for name in carried.unknown)}; what was spent there is not"
