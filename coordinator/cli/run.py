@@ -66,6 +66,8 @@ def run_command(
     if command:
         raise ConfigurationError("run -- COMMAND", [_no_terminal(command)])
     if selections is not None:
+        if any(terms.values()):
+            raise ConfigurationError("--selections", ["plays within what was bought; it takes no flags of a purchase"])
         return _play_selections(session, flags, selections, manifest, control)
     if manifest is not None:
         raise ConfigurationError("--manifest", ["goes with --selections; run plans its own campaign otherwise"])
