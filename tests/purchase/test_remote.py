@@ -59,7 +59,7 @@ def test_campaign_is_bought_played_delivered_and_settled(shop: Shop, server: Ind
     assert server.refunds == []
     assert {run.state for run in server.runs.values()} == {"succeeded"}
     assert job.state == "succeeded"
-    assert server.imbalance_cents == 0
+    assert server.imbalance_cents() == 0
     assert shop.journal.state == "finished"
     assert all(TOKEN not in path.read_text(errors="replace") for path in files_of(shop))
     assert not any(b"bridge.json" in one.body or b"runpy" in one.body for one in server.requests)
