@@ -64,14 +64,14 @@ def configuration(runs: int, **changes: Any) -> dict[str, Any]:
 # -- over a pipe -------------------------------------------------------------------------------------------------------
 
 
-def canned(sessions: int) -> dict[str, Any]:
-    return {"command": [sys.executable, "canned.py", str(GAME_STEPS), "8"], "cwd": str(HERE), "sessions": sessions}
+def json_bridge(sessions: int) -> dict[str, Any]:
+    return {"command": [sys.executable, "bridge.py", str(GAME_STEPS), "8"], "cwd": str(HERE), "sessions": sessions}
 
 
 def bridge_rate(sessions: int, games: int) -> float:
     """Round trips a second of the whole way: framing, checks, policy, digest, result line, kept trace."""
     table = Table(load(configuration(games + 8)), 64)
-    bridge = BridgeTable(table, read_bridge(canned(sessions)), local_environment(os.environ))
+    bridge = BridgeTable(table, read_bridge(json_bridge(sessions)), local_environment(os.environ))
     watch = Watch(None, None)
     lines: list[bytes] = []
 
@@ -90,10 +90,15 @@ def bridge_rate(sessions: int, games: int) -> float:
 
 def ping_pong_rate(games: int) -> float:
     """Round trips a second of a bare loop: the same bytes to the same bridge, each answer read and thrown away."""
-    reset = b'{"jsonrpc":"2.0","id":%d,"method":"reset","params":{"session":"s1","seed":"17375987970451583536","strategy":"random"}}\n'
+    reset = (
+        b'{"jsonrpc":"2.0","id":%d,"method":"reset",'
+        b'"params":{"session":"s1","seed":"17375987970451583536","strategy":"random"}}\n'
+    )
     step = b'{"jsonrpc":"2.0","id":%d,"method":"step","params":{"session":"s1","action":"a"}}\n'
-    command = canned(1)["command"]
-    with subprocess.Popen(command, cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
+    command = json_bridge(1)["command"]
+    with subprocess.Popen(
+        command, cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
+    ) as child:
         assert child.stdin is not None and child.stdout is not None
         into, out = child.stdin.fileno(), child.stdout.fileno()
         os.write(into, reset % 1)
@@ -210,8 +215,8 @@ def batch_rate(game: dict[str, Any], config: dict[str, Any]) -> float:
             now=lambda: "2026-01-01T00:00:00.000Z",
         )
         assert result.exit_code == 0
-        played: float = json.loads(result.timing_path.read_text())["steps_per_second"]
-        return played
+        played: float = float(json.loads(result.timing_path.read_text())["steps_per_second"])
+    return played
 
 
 def async_vector_rate(processes: int, steps: int) -> float:
