@@ -19,6 +19,7 @@ from coordinator.builds import Build, bridge_build, read_bridge
 from coordinator.configuration import DEFAULT_SEED, Target, target_driver, target_kind, target_name
 from coordinator.documents import content_sha256, decode, encode, sha256
 from coordinator.errors import RefusedError
+from coordinator.files import read_users_file
 from coordinator.manifest import same
 from coordinator.records import MANIFEST_VERSION
 from coordinator.settings import Settings, bridge_path, brief_of
@@ -122,7 +123,7 @@ def _scenario(
         "id": identity,
         "feature": name,
         "sourceFile": playtest["driverConfig"],
-        "sourceSha256": sha256(path.read_bytes()),
+        "sourceSha256": sha256(read_users_file(path)),
         "scenarioSha256": content_sha256(playtest),
         "capabilities": [driver, controller],
         "context": brief.start or f"{persona['name']} plays {name} for the first time.",
