@@ -28,6 +28,7 @@ BOUNDARY_CHANCE = 0.02
 STEPS_BEFORE_LOADING = 2
 SURE_OF_UNDOING = 0.7
 RESTART_FACTOR = 0.45
+UNFINISHED_FACTOR = 0.02
 TOLD_BONUS = 0.5
 
 
@@ -83,10 +84,11 @@ def _options(look: Look, chart: Map, offered: tuple[str, ...], rng: random.Rando
             options.append(_Option(worth=2.0, first=rng.choice(left), why="a text at the bounds"))
     hopes = _Hopes(chart, look.brief + " " + look.scenes[0].text, look.free_text)
     distances, firsts = _walk(chart, can_restart)
+    restart_factor = _restart_factor(look, chart, distances, firsts)
     for node, distance in distances.items():
         if node in chart.done:
             continue
-        near = NEARNESS**distance * (RESTART_FACTOR if firsts.get(node) == RESTART_LABEL else 1.0)
+        near = NEARNESS**distance * (restart_factor if firsts.get(node) == RESTART_LABEL else 1.0)
         todo = labels if node == here else chart.labels.get(node, ())
         for rank, label in enumerate(todo):
             if is_save(label) or is_load(label):
@@ -181,6 +183,21 @@ def _walk(chart: Map, can_restart: bool) -> tuple[dict[Node, int], dict[Node, st
                 firsts[after] = firsts.get(node, label)
                 queue.append(after)
     return distances, firsts
+
+
+def _restart_factor(look: Look, chart: Map, distances: dict[Node, int], firsts: dict[Node, str]) -> float:
+    """What a new start is worth beside going on here.
+
+    Little, while something is untried in a part of the game that is left for good by starting again: the whole way
+    back would have to be gone once more for it, and a part that is finished tells that nothing leads on from it.
+    """
+    inside = [node for node in distances if firsts.get(node) != RESTART_LABEL and node not in chart.done]
+    if look.free_text or chart.start in inside:
+        return RESTART_FACTOR
+    left = sum(
+        not chart.tried(node, label) and not is_save(label) for node in inside for label in chart.labels.get(node, ())
+    )
+    return UNFINISHED_FACTOR if left else RESTART_FACTOR
 
 
 def _certainty(look: Look, chart: Map, labels: tuple[str, ...], can_restart: bool) -> list[_Option]:
