@@ -24,6 +24,7 @@ QUIET_INPUTS_TO_BE_SURE = 4
 MIN_USES_TO_BE_SURPRISED = 4
 USUALLY = 0.7
 MAX_SAVES = 4
+MAX_LOADS_OF_A_SAVE = 2
 BOUNDARY_CHANCE = 0.02
 STEPS_BEFORE_LOADING = 2
 SURE_OF_UNDOING = 0.7
@@ -230,12 +231,12 @@ def _certainty(look: Look, chart: Map, labels: tuple[str, ...], can_restart: boo
 def _saves_and_loads(look: Look, chart: Map, labels: tuple[str, ...]) -> list[_Option]:
     """Save where it is new, go on for a few steps, load: what a tester does wherever the game offers it."""
     saved_at: Node | None = None
-    changes = saves = loads = 0
+    changes = saves = loads = 0  # loads of the save that stands, changes since it was made or loaded
     for past in look.past:
         if past.effect == "restarted":
-            saved_at = None
+            saved_at, loads = None, 0
         elif is_save(past.did):
-            saved_at, changes, saves = chart.of_scene[past.before], 0, saves + 1
+            saved_at, changes, saves, loads = chart.of_scene[past.before], 0, saves + 1, 0
         elif is_load(past.did):
             loads += changes >= STEPS_BEFORE_LOADING
             changes = 0
@@ -243,7 +244,9 @@ def _saves_and_loads(look: Look, chart: Map, labels: tuple[str, ...]) -> list[_O
             changes += chart.of_scene[past.before] != chart.of_scene[past.after]
     options = []
     for label in labels:
-        if is_load(label) and saved_at not in (None, chart.here) and changes >= STEPS_BEFORE_LOADING:
+        # Each load throws away the way gone since the save: a few of one save tell what there is to tell.
+        due = changes >= STEPS_BEFORE_LOADING and loads < MAX_LOADS_OF_A_SAVE
+        if is_load(label) and saved_at not in (None, chart.here) and due:
             options.append(_Option(worth=2.5 / (1 + 3 * loads), first=label, why="load after going on"))
         if is_save(label) and saves < MAX_SAVES and not chart.tried(chart.here, label):
             options.append(_Option(worth=1.2, first=label, why="save before going on"))
