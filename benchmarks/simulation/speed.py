@@ -253,8 +253,8 @@ def two_workers() -> float:
     def bare() -> float:
         with ProcessPool(2, environment={**local_environment(os.environ), "PYTHONPATH": str(HERE.parents[1])}) as pool:
             list(pool.map(bare_wall, [10, 10], [400, 400]))
-            alone = pool.submit(bare_wall, 3_000, 400).result()
-            both = max(pool.map(bare_wall, [3_000, 3_000], [400, 400]))
+            alone: float = pool.submit(bare_wall, 3_000, 400).result()
+            both: float = max(pool.map(bare_wall, [3_000, 3_000], [400, 400]))
         return 2 * alone / both
 
     return paired(mine, bare, rounds=3)
