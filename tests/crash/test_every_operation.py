@@ -35,16 +35,16 @@ def noted(case: str) -> Iterator[None]:
 
 async def single_faults(transition: Transition, root: Path) -> list[Fault]:
     steps = await plain_steps(transition, root)
-    return [
-        Fault(number=number, kind=kind) for number, step in enumerate(steps, start=1) for kind in kinds_for(step)
-    ]
+    return [Fault(number=number, kind=kind) for number, step in enumerate(steps, start=1) for kind in kinds_for(step)]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder in memory where there is one: these faults are of processes, nothing here waits for a platter."""
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path_factory.mktemp("crash")) as folder:
+    with tempfile.TemporaryDirectory(
+        dir=memory if os.access(memory, os.W_OK) else tmp_path_factory.mktemp("crash")
+    ) as folder:
         yield Path(folder)
 
 

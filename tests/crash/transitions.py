@@ -197,7 +197,9 @@ TRANSITIONS = (
         owned(lambda w, c: w.complete(c)),
         ("launched", "completed"),
     ),
-    Transition("complete after a failed launcher", launching, owned(lambda w, c: w.complete(c)), ("launching", "completed")),
+    Transition(
+        "complete after a failed launcher", launching, owned(lambda w, c: w.complete(c)), ("launching", "completed")
+    ),
     Transition(
         "complete, cleanup failed",
         launched,
@@ -220,9 +222,7 @@ TRANSITIONS = (
         ("completed",),
         ("budget_exceeded",),
     ),
-    Transition(
-        "stop", reserved, owned(lambda w, c: c.stop("secret_leak", "found")), ("reserved",), ("secret_leak",)
-    ),
+    Transition("stop", reserved, owned(lambda w, c: c.stop("secret_leak", "found")), ("reserved",), ("secret_leak",)),
     Transition(
         "record a failure",
         launched,
@@ -275,9 +275,15 @@ TRANSITIONS = (
             ("complete", "state", "completed"),
         )
     ),
-    Transition("recover, reserved", dead(reserved), recovering(), ("reserved",), ("coordinator_failure",), recovers=True),
-    Transition("recover, launched", dead(launched), recovering(), ("launched",), ("coordinator_failure",), recovers=True),
-    Transition("recover, closed", closed(launched), recovering(), ("launched",), ("coordinator_failure",), recovers=True),
+    Transition(
+        "recover, reserved", dead(reserved), recovering(), ("reserved",), ("coordinator_failure",), recovers=True
+    ),
+    Transition(
+        "recover, launched", dead(launched), recovering(), ("launched",), ("coordinator_failure",), recovers=True
+    ),
+    Transition(
+        "recover, closed", closed(launched), recovering(), ("launched",), ("coordinator_failure",), recovers=True
+    ),
     Transition(
         "end, uncertain",
         dead(launched_beside_another),
