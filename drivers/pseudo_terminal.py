@@ -14,7 +14,7 @@ import termios
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from drivers.processes import GameProcess, start_child
 
@@ -31,6 +31,7 @@ _BECOME_GAME = (
 )
 EXIT_NOT_EXECUTED = 127
 _MAX_TREE = 64
+_DISABLED = b"\xff" if sys.platform == "darwin" else b"\0"
 
 
 class TerminalProcess(GameProcess):
@@ -81,13 +82,28 @@ class TerminalProcess(GameProcess):
         return process
 
     @property
+    def is_canonical(self) -> bool:
+        """Whether the terminal hands the game whole lines (ICANON). False when it has ended."""
+        attributes = self._attributes()
+        return attributes is not None and bool(attributes[3] & termios.ICANON)
+
+    @property
     def reads_lines(self) -> bool:
-        """Whether the terminal hands the game whole lines (ICANON); False while it reads single keys, or has ended."""
-        try:
-            flags: int = termios.tcgetattr(self._terminal)[3]
-        except (termios.error, ValueError):
+        """Whether the game reads lines: the terminal's own, or a line editor's that takes them key by key.
+
+        Line editors (readline, libedit) switch ICANON off as games of single keys do; but they also switch off the
+        terminal's literal-next character, to have that key for themselves, which cbreak and raw modes leave alone.
+        """
+        attributes = self._attributes()
+        if attributes is None:
             return False
-        return bool(flags & termios.ICANON)
+        return bool(attributes[3] & termios.ICANON) or attributes[6][termios.VLNEXT] == _DISABLED
+
+    def _attributes(self) -> list[Any] | None:
+        try:
+            return termios.tcgetattr(self._terminal)
+        except (termios.error, ValueError):
+            return None
 
     @property
     def is_busy(self) -> bool:

@@ -141,7 +141,7 @@ class TerminalDriver:
             return self._refuse(f"a line of {len(text)} characters; at most {MAX_COMMAND_CHARACTERS} are typed")
         # Control codes would be keys (end of file, interrupt), not text.
         text = "".join(one if one.isprintable() else " " for one in text)
-        end = "\n" if self._the_process.reads_lines else "\r"
+        end = "\n" if self._the_process.is_canonical else "\r"
         return await self._send((text + end).encode(), "command", echo=text)
 
     async def reload(self) -> Observation:
