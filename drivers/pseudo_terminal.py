@@ -88,16 +88,10 @@ class TerminalProcess(GameProcess):
         return attributes is not None and bool(attributes[3] & termios.ICANON)
 
     @property
-    def reads_lines(self) -> bool:
-        """Whether the game reads lines: the terminal's own, or a line editor's that takes them key by key.
-
-        Line editors (readline, libedit) switch ICANON off as games of single keys do; but they also switch off the
-        terminal's literal-next character, to have that key for themselves, which cbreak and raw modes leave alone.
-        """
+    def has_literal_next(self) -> bool:
+        """Whether the terminal's literal-next character is in force. Line editors take that key for themselves."""
         attributes = self._attributes()
-        if attributes is None:
-            return False
-        return bool(attributes[3] & termios.ICANON) or attributes[6][termios.VLNEXT] == _DISABLED
+        return attributes is not None and attributes[6][termios.VLNEXT] != _DISABLED
 
     def _attributes(self) -> list[Any] | None:
         try:

@@ -341,8 +341,15 @@ class TerminalDriver:
 
     @property
     def _takes_keys(self) -> bool:
+        """Single keys, unless the terminal reads whole lines or a line editor (readline, libedit) reads them for it.
+
+        Line editors switch ICANON off as games of single keys do. They give themselves away by bracketed paste, or by
+        switching off the literal-next character without ever placing the cursor.
+        """
         process = self._the_process
-        return not process.reads_lines and not self._screen.edits_lines
+        if process.is_canonical or self._screen.edits_lines:
+            return False
+        return process.has_literal_next or self._screen.is_addressed
 
     def _text(self) -> str:
         if self._screen.was_drawn or (self._screen.is_addressed and self._takes_keys):

@@ -15,7 +15,8 @@ import msgspec
 
 from workers.brains.base import MAX_PROPOSALS, Proposal
 from workers.brains.graph import Map, Node
-from workers.brains.words import BOUNDARY_TEXTS, commands, words
+from workers.brains.parser import choose
+from workers.brains.words import words
 from workers.look import RESTART_LABEL, Look, Scene, read_look
 from workers.oracles.progress import is_load, is_save
 
@@ -24,7 +25,6 @@ QUIET_INPUTS_TO_BE_SURE = 4
 MIN_USES_TO_BE_SURPRISED = 4
 USUALLY = 0.7
 MAX_SAVES = 4
-BOUNDARY_CHANCE = 0.02
 STEPS_BEFORE_LOADING = 2
 SURE_OF_UNDOING = 0.7
 RESTART_FACTOR = 0.45
@@ -47,37 +47,37 @@ class OfflineBrain:
     async def propose(self, look: bytes, rng: random.Random) -> tuple[Proposal, ...]:
         seen = read_look(look)
         offered = seen.scenes[-1].labels
-        chart = Map(seen, lambda scene: _labels(scene, seen))
+        if seen.free_text:
+            return _best([_Option(worth=one.worth, first=one.line, why=one.why) for one in choose(seen, rng)], offered)
+        chart = Map(seen, _labels)
         options = _options(seen, chart, offered, rng)
-        chosen: list[_Option] = []
-        for option in sorted(options, key=lambda item: -item.worth):
-            if all(option.first != other.first for other in chosen):
-                chosen.append(option)
-            if len(chosen) == MAX_PROPOSALS:
-                break
-        return tuple(
-            Proposal(label=option.first, typed=option.first not in offered, why=option.why) for option in chosen
-        )
+        return _best(options, offered)
 
 
-def _labels(scene: Scene, look: Look) -> tuple[str, ...]:
-    """What can be done in a scene; at a prompt, the commands that its text suggests."""
-    labels = tuple(label for label in scene.labels if label != RESTART_LABEL)
-    if look.free_text and not scene.done:
-        labels += commands(scene.text, look.vocabulary)
-    return labels
+def _best(options: list[_Option], offered: tuple[str, ...]) -> tuple[Proposal, ...]:
+    """The options worth most, each input once; what is not on offer is typed."""
+    chosen: list[_Option] = []
+    for option in sorted(options, key=lambda item: -item.worth):
+        if all(option.first != other.first for other in chosen):
+            chosen.append(option)
+        if len(chosen) == MAX_PROPOSALS:
+            break
+    return tuple(Proposal(label=option.first, typed=option.first not in offered, why=option.why) for option in chosen)
+
+
+def _labels(scene: Scene) -> tuple[str, ...]:
+    """What can be done in a scene."""
+    return tuple(label for label in scene.labels if label != RESTART_LABEL)
 
 
 def _options(look: Look, chart: Map, offered: tuple[str, ...], rng: random.Random) -> list[_Option]:
     here = chart.here
-    labels = _labels(look.scenes[-1], look)
+    labels = _labels(look.scenes[-1])
     can_restart = RESTART_LABEL in offered
     if not labels:
         return [_Option(worth=1.0, first=RESTART_LABEL, why="nothing else to do")] if can_restart else []
     options = _certainty(look, chart, labels, can_restart)
     options += _saves_and_loads(look, chart, labels)
-    if look.free_text and rng.random() < BOUNDARY_CHANCE:
-        options.append(_Option(worth=2.0, first=rng.choice(BOUNDARY_TEXTS), why="a text at the bounds"))
     hopes = _Hopes(chart, look.brief + " " + look.scenes[0].text)
     distances, firsts = _walk(chart, can_restart)
     for node, distance in distances.items():
@@ -85,15 +85,12 @@ def _options(look: Look, chart: Map, offered: tuple[str, ...], rng: random.Rando
             continue
         near = NEARNESS**distance * (RESTART_FACTOR if firsts.get(node) == RESTART_LABEL else 1.0)
         todo = labels if node == here else chart.labels.get(node, ())
-        for rank, label in enumerate(todo):
+        for label in todo:
             if is_save(label) or is_load(label):
                 continue
             tries = chart.tried(node, label)
             if tries == 0:
                 worth, why = hopes.of(label) * near, "not tried here"
-                if look.free_text:
-                    # Commands come with the likeliest first: there are too many to try them all with equal zeal.
-                    worth *= 1.2 - 0.8 * rank / len(todo)
             else:
                 changed = sum(n for after, n in chart.edges[(node, label)].items() if after != node)
                 worth = 0.02 * near * (0.2 + changed / tries) / (1 + tries) ** 1.5
@@ -177,7 +174,7 @@ def _certainty(look: Look, chart: Map, labels: tuple[str, ...], can_restart: boo
         worked_here = any(node != before for node in chart.edges[(before, past.did)])
         times, _, changed = chart.brought.get(past.did, (0, 0, 0))
         surprised = surprised or worked_here or (times >= MIN_USES_TO_BE_SURPRISED and changed >= USUALLY * times)
-    if look.free_text or not quiet or not (surprised or len(quiet) > 2 * len(labels)):
+    if not quiet or not (surprised or len(quiet) > 2 * len(labels)):
         return []
     rounds = max(2 if told else 1, -(-QUIET_INPUTS_TO_BE_SURE // len(labels)))
     counts = {label: quiet.count(label) for label in labels}
