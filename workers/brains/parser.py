@@ -44,7 +44,11 @@ _SIGNS = {
 }  # fmt: skip
 """What a word of the text says of verbs."""
 _THERE = re.compile(r"\b(?:there (?:is|are)|here (?:is|are)|you (?:can )?see|lies?|stands?)\b(.{1,60})", re.IGNORECASE)
-_WORTH = {"take": 0.85, "enter": 0.45, "open": 0.5, "light": 0.4, "unlock": 0.45, "read": 0.3}
+_WHERE = re.compile(
+    r"\b(?:on|in|at|by|near|nearby|here|of|to|with|from|under|over|behind|leading|standing|lying|that|which)\b|,",
+    re.IGNORECASE,
+)
+_WORTH = {"take": 0.85, "enter": 0.3, "open": 0.35, "light": 0.25, "unlock": 0.2, "read": 0.3}
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +107,8 @@ class Journey:
         self.lines: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         self.nouns: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         self.start = self.here = ""
+        self.carried: dict[str, None] = {}
+        self._refusals: dict[str, dict[str, str]] = defaultdict(dict)
         self._said: set[str] = set()
         self._names: dict[str, str] = {}
         self._places: set[str] = set()
@@ -132,6 +138,23 @@ class Journey:
             counts[key][1] += good
         if self.here != place:
             self.ways[place][did] = self.here
+        else:
+            self.ways[place].pop(did, None)
+            self._learn_here(place, did, good, after.text)
+
+    def _learn_here(self, place: str, did: str, good: bool, text: str) -> None:
+        noun = _noun(did)
+        if not good:
+            self._refusals[place][did] = text
+        elif noun:
+            if _verb(did) == "take":
+                self.carried[noun] = None
+            # What was refused because of this very thing may be granted now that something was done with it.
+            for line, refusal in list(self._refusals[place].items()):
+                if noun in words(refusal) and _noun(line) != noun:
+                    del self._refusals[place][line]
+                    del self.tried[place][line]
+                    self.lines.pop(line, None)
 
     def _hear(self, scene: Scene) -> bool:
         """Take in an answer; tell whether any of it was no refusal and new, or as short as an acknowledgement."""
@@ -141,13 +164,17 @@ class Journey:
         return news
 
     def _arrive(self, scene: Scene, *, moved: bool, by: tuple[str, str] | None = None) -> None:
-        telling = [one for one in paragraphs(scene.text) if not is_refusal(one) and not asks(one)]
+        said = paragraphs(scene.text)
+        telling = [one for one in said if not is_refusal(one) and not asks(one)]
         known = next((one for one in telling if one in self._names or one in self._places), None)
         if known is None and moved and telling:
             known = telling[0]
         if known is None:
             return
         place = self._names.get(known, known)
+        if place not in self._places and by is not None and is_refusal(said[0]):
+            # Refused and told where one is: another description of the place that one has not left.
+            self._names[known] = place = by[0]
         old = self.ways[by[0]].get(by[1]) if by is not None else None
         if place not in self._places and old is not None and _alike(old, place):
             # Where this way led before was described at length then, and is named in short now.
@@ -200,7 +227,7 @@ def choose(look: Look, rng: random.Random) -> list[Choice]:
     distances, firsts = journey.paths()
     for place, distance in list(distances.items())[:MAX_REMOTE_PLACES]:
         text = scene.text + "\n" + journey.told.get(place, "") if distance == 0 else journey.told.get(place, "")
-        for line, worth in _lines(text, look.vocabulary):
+        for line, worth in _lines(text, look.vocabulary, tuple(journey.carried)):
             tries = journey.tried[place][line]
             if tries and line in journey.ways.get(place, {}):
                 worth *= 0.05 / tries
@@ -219,7 +246,7 @@ def choose(look: Look, rng: random.Random) -> list[Choice]:
     return found
 
 
-def _lines(text: str, vocabulary: tuple[str, ...]) -> list[tuple[str, float]]:
+def _lines(text: str, vocabulary: tuple[str, ...], carried: tuple[str, ...]) -> list[tuple[str, float]]:
     """Lines for a place that is told of in this text, each once, with what it is worth before anything is known."""
     said = set(words(text))
     found = {line: 1.0 if line in said else 0.8 - 0.01 * rank for rank, line in enumerate(DIRECTIONS)}
@@ -229,25 +256,26 @@ def _lines(text: str, vocabulary: tuple[str, ...]) -> list[tuple[str, float]]:
     things = [noun for one in telling for sentence in one.split(".") for noun in _things(sentence)]
     times = Counter(nouns for one in telling for nouns in words(one))
     named = nouns_of(" ".join([*things, *telling]))
-    worths = {
-        **_WORTH,
-        **{verb: worth for sign, verbs in _SIGNS.items() if sign in said for verb, worth in verbs.items()},
-    }
+    for sentence in (sentence for one in telling for sentence in re.split(r"[.!]", one)):
+        for sign in _SIGNS.keys() & set(words(sentence)):
+            about = [*nouns_of(sentence), *(carried if sign == "dark" else ())]
+            for noun in about:
+                found.update({f"{verb} {noun}": worth for verb, worth in _SIGNS[sign].items() if noun != sign})
     for rank, noun in enumerate(named):
-        standing = 1.0 if noun in things else 0.7
+        standing = 1.0 if noun in things else 0.5
         standing *= (1.1 if times[noun] > 1 else 1.0) - 0.02 * rank
         for verb in VERBS:
-            found.setdefault(f"{verb} {noun}", worths.get(verb, 0.2) * standing)
+            found.setdefault(f"{verb} {noun}", _WORTH.get(verb, 0.15) * standing)
         found.setdefault(noun, 0.3 * standing)
     for line in SINGLE:
-        found.setdefault(line, 0.25)
+        found.setdefault(line, 0.15)
     return list(found.items())
 
 
 def _things(sentence: str) -> list[str]:
-    """The nouns of a sentence that says what is there, the last ones first: they are what it is about."""
+    """The noun that a sentence says is there: the last one before anything is said of where or how."""
     found = _THERE.search(sentence)
-    return list(reversed(nouns_of(found[1])))[:3] if found is not None else []
+    return list(nouns_of(_WHERE.split(found[1])[0]))[-1:] if found is not None else []
 
 
 def _verb(line: str) -> str:
