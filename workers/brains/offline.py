@@ -15,6 +15,8 @@ import msgspec
 
 from workers.brains.base import MAX_PROPOSALS, Proposal
 from workers.brains.graph import Map, Node
+from workers.brains.keyboard import choose_key, is_keyboard
+from workers.brains.menus import menu_of, with_menus
 from workers.brains.parser import choose
 from workers.brains.words import words
 from workers.look import RESTART_LABEL, Look, Scene, read_look
@@ -47,11 +49,20 @@ class OfflineBrain:
     async def propose(self, look: bytes, rng: random.Random) -> tuple[Proposal, ...]:
         seen = read_look(look)
         offered = seen.scenes[-1].labels
-        if seen.free_text:
+        menu = menu_of(seen.scenes[-1].text) if seen.free_text else {}
+        if seen.free_text and not menu:
             return _best([_Option(worth=one.worth, first=one.line, why=one.why) for one in choose(seen, rng)], offered)
+        if is_keyboard(offered):
+            keys = choose_key(seen, rng)
+            return _best([_Option(worth=one.worth, first=one.label, why=one.why) for one in keys], offered)
+        if menu:
+            seen = with_menus(seen)
         chart = Map(seen, _labels)
-        options = _options(seen, chart, offered, rng)
-        return _best(options, offered)
+        best = _best(_options(seen, chart, seen.scenes[-1].labels, rng), seen.scenes[-1].labels)
+        return tuple(
+            msgspec.structs.replace(one, label=menu[one.label], typed=True) if one.label in menu else one
+            for one in best
+        )
 
 
 def _best(options: list[_Option], offered: tuple[str, ...]) -> tuple[Proposal, ...]:

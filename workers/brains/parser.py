@@ -14,7 +14,7 @@ from collections import Counter, defaultdict, deque
 import msgspec
 
 from workers.brains.words import BOUNDARY_TEXTS, DIRECTIONS, asks_for_name, nouns_of, words
-from workers.look import PLAYER_NAME, RESTART_LABEL, Look, Scene
+from workers.look import MAX_LABEL_CHARACTERS, PLAYER_NAME, RESTART_LABEL, Look, Scene
 
 BOUNDARY_CHANCE = 0.02
 NEARNESS = 0.93
@@ -88,7 +88,8 @@ def answers(text: str) -> tuple[str, ...]:
     if found:
         letters = [one.lower() for one in re.findall(r"[A-Za-z]", found[-1])]
         if len(set(letters)) == len(letters):
-            offered = letters
+            # No before yes: a question asked in passing is oftener about leaving or reading than about playing.
+            offered = sorted(letters, key=lambda letter: letter == "y")
             if set(letters) != {"y", "n"}:
                 offered = [f"{letter} {number}" for letter in letters for number in numbers] + letters
     return tuple(offered) or ("no", "yes", *numbers)
@@ -223,7 +224,9 @@ def choose(look: Look, rng: random.Random) -> list[Choice]:
         ]
     found: list[Choice] = []
     if rng.random() < BOUNDARY_CHANCE and len(look.past) > 5:
-        found.append(Choice(line=rng.choice(BOUNDARY_TEXTS), worth=3.0, why="a text at the bounds"))
+        typed = {past.did for past in look.past}
+        left = [line for line in BOUNDARY_TEXTS if line[:MAX_LABEL_CHARACTERS] not in typed]
+        found += [Choice(line=line, worth=3.0, why="a text at the bounds") for line in left[:1]]
     distances, firsts = journey.paths()
     for place, distance in list(distances.items())[:MAX_REMOTE_PLACES]:
         text = scene.text + "\n" + journey.told.get(place, "") if distance == 0 else journey.told.get(place, "")
