@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from coordinator.builds import read_bridge
-from coordinator.errors import CoordinatorError
+from coordinator.errors import CanceledError
 from coordinator.files import read_bounded
 from coordinator.interrupts import Interrupts
 from coordinator.jobs import bridge_job
@@ -39,10 +39,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     fault: str | None
     facts: dict[str, Any]
     rules: list[RuleAnswer]
-
-
-class AskingCanceledError(CoordinatorError):
-    """The user asked to end while a bridge was being asked; its worker was stopped."""
 
 
 def probe_bridge(project: Project, path: Path, *, seed: int | None) -> Answer:
@@ -83,7 +79,7 @@ def _ask(
                 try:
                     await running
                 except asyncio.CancelledError as error:
-                    raise AskingCanceledError(f"{kind} of {path} was canceled by {interrupts.name}") from error
+                    raise CanceledError(f"{kind} of {path} was canceled by {interrupts.name}") from error
             return running.result()
 
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,8 @@ class _Batch:
             order.control_directory, secrets=secrets, entries=lambda: coordinator.state.entries, now=utc_now
         )
         self._workers: list[WorkerProcess] = []
-        self._asked: set[int] = set()
+        self._asked: set[str] = set()
+        self._stopping = False
         self._hurried = 0
 
     async def play(self) -> State:
@@ -120,16 +122,20 @@ class _Batch:
     async def _heed(self, interrupts: Interrupts) -> None:
         if interrupts.count == 0:
             return
-        if self._coordinator.state.stop is None or not self._asked:
+        if not self._stopping:
+            self._stopping = True
             await self._coordinator.stop("canceled", f"{interrupts.name} from the user")
-        for number, worker in enumerate(self._workers):
-            if worker.alive and number not in self._asked:
+        # A lane that was being launched meanwhile is asked at a later look; a worker that has not begun yet would die
+        # of the signal instead of heeding it.
+        for worker in self._workers:
+            begun = os.path.lexists(os.path.join(worker.run_directory, "begun"))
+            if begun and worker.alive and worker.reservation_id not in self._asked:
                 worker.request_stop("interrupted")
-            self._asked.add(number)
+                self._asked.add(worker.reservation_id)
         while self._hurried < interrupts.count - 1:
             self._hurried += 1
             for worker in self._workers:
-                if worker.alive:
+                if worker.reservation_id in self._asked:
                     worker.hurry()
 
     def _job(self, permit: Permit) -> bytes:

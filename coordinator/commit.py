@@ -10,13 +10,25 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
 
 from coordinator import lock
-from coordinator.documents import MAX_DOCUMENT_BYTES, DocumentError, decode, encode, plain, seal, sha256, unseal
+from coordinator.documents import (
+    MAX_DOCUMENT_BYTES,
+    DocumentError,
+    decode,
+    encode,
+    encode_around,
+    plain,
+    seal,
+    seal_encoded,
+    sha256,
+    unseal,
+)
 from coordinator.errors import (
     DamagedError,
     InvalidInputError,
@@ -26,7 +38,7 @@ from coordinator.errors import (
     RefusedError,
     UnrecognizedManifestError,
 )
-from coordinator.files import Files, check_private_directory, read_bounded
+from coordinator.files import Files, check_private_directory, hold_directory, read_bounded
 from coordinator.manifest import Ledger
 from coordinator.paths import ControlPaths, ManifestPaths
 from coordinator.records import STATE_VERSION, Claim, Owner, Pending, State
@@ -78,7 +90,12 @@ class Batch:
             raise LockLostError(self.manifest.lock, f"is ours, but {self.control.directory} is not the same directory")
 
     def remember_directory(self) -> None:
-        found = check_private_directory(self.control.directory)
+        """From here on it must stay this directory. Raises as `check_private_directory`."""
+        check_private_directory(self.control.directory)
+        held = hold_directory(self.control.directory)
+        # Held open as long as this batch lives: else a directory made anew could get the number of the removed one.
+        weakref.finalize(self, os.close, held)
+        found = os.fstat(held)
         self._directory = (found.st_dev, found.st_ino)
 
     # -- reading
@@ -150,20 +167,25 @@ class Batch:
         assert self._ledger is not None
         before = self._ledger[0]
         manifest_data = encode(document)
-        state_data = seal(state)
-        pending = Pending(
-            version=1,
-            operation=operation,
-            reservation_id=reservation_id,
-            scenario_id=state.entries[reservation_id].permit.scenario_id,
-            manifest_before_sha256=before,
-            manifest_after_sha256=sha256(manifest_data),
-            state_before_sha256=self.state_sha256,
-            state=state,
-            row_before=row_before,
-            row_after=row_after,
-        )
-        pending_data = seal(pending)
+        state_body = encode(state)
+        state_data = seal_encoded(state_body)
+        after = sha256(manifest_data)
+
+        def pending(spelt_state: Any) -> Pending:
+            return Pending(
+                version=1,
+                operation=operation,
+                reservation_id=reservation_id,
+                scenario_id=state.entries[reservation_id].permit.scenario_id,
+                manifest_before_sha256=before,
+                manifest_after_sha256=after,
+                state_before_sha256=self.state_sha256,
+                state=spelt_state,
+                row_before=row_before,
+                row_after=row_after,
+            )
+
+        pending_data = seal_encoded(encode_around(pending, state_body))
         refuse_oversize(self.manifest.manifest, manifest_data, MAX_DOCUMENT_BYTES)
         refuse_oversize(self.control.pending, pending_data, MAX_STATE_BYTES)
         with Poisoning(self):
@@ -176,7 +198,7 @@ class Batch:
             await self._reach("state")
             self.files.remove(self.control.pending)
         self.state, self.state_sha256 = state, sha256(state_data)
-        self._ledger = (pending.manifest_after_sha256, Ledger(document))
+        self._ledger = (after, Ledger(document))
 
     def _check_untouched(self, before_sha256: str) -> None:
         try:
@@ -239,7 +261,7 @@ def refuse_oversize(path: str, data: bytes, limit_bytes: int) -> None:
 def decode_ledger(path: str, data: bytes) -> Ledger:
     """A manifest from its bytes. Raises `InvalidInputError` naming the file."""
     try:
-        return Ledger(decode(data))
+        return Ledger.read(decode(data))
     except DocumentError as error:
         raise InvalidInputError(f"{path} {error}") from error
 

@@ -82,8 +82,8 @@ class Coordinator:
         """
         if options.max_lanes not in (1, 2) or isinstance(options.max_lanes, bool):
             raise InvalidInputError(f"max_lanes: 1 or 2, found {options.max_lanes!r}")
-        if not isinstance(options.batch_id, str) or not options.batch_id:
-            raise InvalidInputError(f"batch_id: a text is needed, found {options.batch_id!r}")
+        if not read_record(options.batch_id, str, "batch_id"):
+            raise InvalidInputError("batch_id: a text is needed, found an empty one")
         selections = read_selections(options.selections)
         manifest = ManifestPaths(options.manifest_path)
         control = ControlPaths(options.control_directory)
@@ -106,6 +106,9 @@ class Coordinator:
             if self._closed:
                 raise ClosedError
             self._batch.check_usable()
+            if self._batch.fault is None:
+                # Nothing but the seam suspends a change: without it a change cannot be cancelled half-way.
+                return await change()
             task = asyncio.ensure_future(change())
             cancellation: asyncio.CancelledError | None = None
             while not task.done():

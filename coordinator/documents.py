@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import secrets
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, NoReturn
@@ -30,6 +32,17 @@ class DocumentError(ValueError):
 def encode(value: Any) -> bytes:
     """UTF-8, two-space indent, one newline at the end. Key order is the value's own."""
     return msgspec.json.format(_encoder.encode(value), indent=2) + b"\n"
+
+
+def encode_around(outer: Callable[[Any], Any], inner: bytes) -> bytes:
+    """`encode` of `outer(part)`, an object with a value `part`, where `inner` is what `encode` gave for that part.
+
+    A large part is spelt once however many documents hold it. No JSON text has a line end within a string, so that
+    indenting its lines cannot change it.
+    """
+    mark = _encoder.encode(secrets.token_hex(32))  # in no content that somebody else could have written before
+    body = encode(outer(msgspec.Raw(mark)))
+    return body.replace(mark, inner[:-1].replace(b"\n", b"\n  "))
 
 
 def canonical(value: Any) -> bytes:
@@ -192,7 +205,11 @@ _SEAL_LENGTH = len(_SEAL_HEAD) + 64 + len(_SEAL_TAIL)
 
 def seal(value: Any) -> bytes:
     """`encode`, with a last key `sha256` over the bytes of the document without it. `value` is a non-empty object."""
-    body = encode(value)
+    return seal_encoded(encode(value))
+
+
+def seal_encoded(body: bytes) -> bytes:
+    """`seal` of what `encode` gave."""
     return b"".join((body[: -len(b"\n}\n")], _SEAL_HEAD, sha256(body).encode(), _SEAL_TAIL))
 
 

@@ -164,3 +164,7 @@ class ClosedError(CoordinatorError):
 
     def __init__(self) -> None:
         super().__init__("this coordinator is closed; open the batch again")
+
+
+class CanceledError(CoordinatorError):
+    """The user asked to end; what was started for this question was stopped."""

@@ -257,6 +257,12 @@ def check_private_directory(path: str) -> os.stat_result:
     return found
 
 
+def hold_directory(path: str) -> int:
+    """A descriptor of a directory, not through a link and not inherited by workers."""
+    with _translated("cannot open the directory", path):
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
 def _same_file(first: str, second: str) -> bool:
     try:
         return os.path.samestat(os.lstat(first), os.lstat(second))

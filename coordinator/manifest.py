@@ -47,8 +47,15 @@ class Ledger:
     """A manifest as read. Nothing in it is changed in place: changes make a new document that shares the rest."""
 
     def __init__(self, document: dict[str, Any]) -> None:
+        """A document of ours: read before, and changed by the methods below."""
         self.document = document
-        self._check()
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> Ledger:
+        """Anybody's document. Raises `InvalidInputError` if it has not a manifest's form."""
+        ledger = cls(document)
+        ledger._check()
+        return ledger
 
     def _check(self) -> None:
         version = self.document.get("version")

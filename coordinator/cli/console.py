@@ -87,7 +87,7 @@ class Console:
             return
         self.clear_live()
         width = _width(self._people)
-        self._write(self._people, "".join(line[:width] + "\n" for line in lines))
+        self._write(self._people, "".join(_cut(line, width) + "\n" for line in lines))
         self._live_lines = len(lines)
 
     def clear_live(self) -> None:
@@ -151,6 +151,12 @@ def _is_terminal(stream: TextIO) -> bool:
         return stream.isatty() and os.environ.get("TERM") != "dumb"
     except ValueError:
         return False
+
+
+def _cut(line: str, width: int) -> str:
+    """A line that would wrap could not be redrawn; a cut one loses its colour, whose end would be lost too."""
+    visible = click.unstyle(line)
+    return line if len(visible) <= width else visible[:width]
 
 
 def _width(stream: TextIO) -> int:

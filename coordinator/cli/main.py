@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from coordinator.errors import (
+    CanceledError,
     CoordinatorError,
     DamagedError,
     LockLostError,
@@ -101,6 +102,8 @@ def run(arguments: list[str]) -> int:
         return _refuse(as_json, ENVIRONMENT, "usage", error.format_message(), {})
     except (click.Abort, KeyboardInterrupt):
         return _refuse(as_json, CANCELED, "canceled", "canceled", {})
+    except CanceledError as error:
+        return _refuse(as_json, CANCELED, "canceled", f"{error}\n{NOTHING_DONE}", {})
     except _BROKEN as error:
         return _refuse(as_json, FAILURE, _code_of(error), str(error), _detail_of(error))
     except CoordinatorError as error:

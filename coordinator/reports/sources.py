@@ -44,7 +44,7 @@ def read_campaign(control_directory: Path, manifest_path: Path) -> Campaign:
         document, _ = read_document(os.path.realpath(manifest_path))
     except FileNotFoundError as error:
         raise InvalidInputError(f"{manifest_path}: there is no manifest; plan the campaign first") from error
-    ledger = Ledger(document)
+    ledger = Ledger.read(document)
     state = _read_state(control_directory)
     places = _places(control_directory, manifest_path, state)
     runs: list[PlannedRun] = []

@@ -273,6 +273,24 @@ def test_signal_before_the_first_action_is_heeded_too(project: Path, started: li
     assert coordinate("verify", cwd=project).code == 0
 
 
+def test_signal_while_the_bridge_is_probed_is_exit_10_and_leaves_nothing(project: Path, started: list[Running]) -> None:
+    silent = "import sys\nopen('asked.flag', 'w').close()\nsys.stdin.read()\n"
+    content = {"command": [sys.executable, "-c", silent], "startup_timeout_ms": 60_000}
+    (project / "road" / "bridge.json").write_text(json.dumps(content))
+    running = Running(project)
+    started.append(running)
+    deadline = time.monotonic() + SECONDS
+    while not (project / "road" / "asked.flag").exists():
+        assert time.monotonic() < deadline
+        assert running.process.stderr is not None
+        select.select([running.process.stderr], [], [], 0.05)
+    running.process.send_signal(signal.SIGINT)
+    ran = running.end()
+    assert ran.code == 10, ran.err
+    assert ran.document["error"]["code"] == "canceled"
+    assert list((project / ".playlane" / "asked").iterdir()) == []
+
+
 def test_stop_by_file_starts_nothing_more_and_lets_runs_end(project: Path, started: list[Running]) -> None:
     running = Running(project, "--repetitions", "3", "--personas", "walker.toml", "--concurrency", "1",
                       "--max-actions", ENDLESS)  # fmt: skip

@@ -15,7 +15,7 @@ import pytest
 
 from coordinator import Coordinator, CoordinatorError, Permit, State
 from coordinator.files import Operations
-from tests.coordinator.campaign import Campaign, completion
+from tests.coordinator.campaign import Campaign, attempt, completion
 
 T = TypeVar("T")
 
@@ -35,6 +35,18 @@ class QuickCampaign(Campaign):
 
     def open(self, operations: Operations | None = None, **changes: Any) -> Coordinator:
         return super().open(operations or Unsynced(), **changes)
+
+    def write(self, document: dict[str, Any]) -> None:
+        fresh(self.path, json.dumps(document).encode())
+
+
+def fresh(path: Path, data: bytes) -> None:
+    """A new file with the old one's name and mode; some file systems flush one that is truncated and written."""
+    mode = path.stat().st_mode & 0o777 if path.exists() else None
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+    if mode is not None:
+        path.chmod(mode)
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -111,6 +123,19 @@ def nothing_written(campaign: Campaign) -> Iterator[None]:
     assert tree(campaign.folder) == before
 
 
+@contextlib.contextmanager
+def edited(path: Path, position: int, byte: int) -> Iterator[None]:
+    """One byte of the file is another; put back afterwards. In place, so that thousands of edits are quick."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        before = os.pread(descriptor, 1, position)
+        os.pwrite(descriptor, bytes([byte]), position)
+        yield
+        os.pwrite(descriptor, before, position)
+    finally:
+        os.close(descriptor)
+
+
 def tree(folder: Path) -> dict[str, object]:
     """Every name below a folder with its kind, mode and content."""
     found: dict[str, object] = {}
@@ -133,3 +158,13 @@ def state_of(campaign: Campaign) -> dict[str, Any]:
 def abandon(campaign: Campaign) -> None:
     """What a person's recovery does to the lock of a dead owner, and nothing else."""
     campaign.lock.unlink()
+
+
+def select(campaign: Campaign, **changes: Any) -> None:
+    campaign.selections[0] = {"scenarioId": "a", "attempt": attempt("a", **changes)}
+
+
+def change_scenario(campaign: Campaign, **changes: Any) -> None:
+    document = campaign.read()
+    document["scenarios"][0].update(changes)
+    campaign.write(document)

@@ -45,7 +45,7 @@ def typed(value: Any) -> Any:
 
 
 @given_any(OBJECTS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @example({"-0": -0.0, "tiny": 5e-324, "big": 1.7976931348623157e308, "int": 2**64 - 1, "low": -(2**63)})
 def test_every_object_comes_back_equal_with_its_types_and_order(value: dict[str, Any]) -> None:
     assert typed(decode(encode(value))) == typed(value)
@@ -53,7 +53,7 @@ def test_every_object_comes_back_equal_with_its_types_and_order(value: dict[str,
 
 
 @given_any(OBJECTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_written_form_is_two_spaces_and_one_newline(value: dict[str, Any]) -> None:
     assert encode(value).decode() == json.dumps(value, indent=2, ensure_ascii=False) + "\n" or has_floats(value)
 
@@ -66,7 +66,7 @@ def has_floats(value: Any) -> bool:
 
 
 @given_any(OBJECTS, st.binary(min_size=1, max_size=4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_trailing_data_is_refused(value: dict[str, Any], tail: bytes) -> None:
     if tail.strip(b" \t\r\n"):
         with pytest.raises(DocumentError):
@@ -76,7 +76,7 @@ def test_trailing_data_is_refused(value: dict[str, Any], tail: bytes) -> None:
 
 
 @given_any(OBJECTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_every_prefix_is_refused(value: dict[str, Any]) -> None:
     data = encode(value).rstrip(b"\n")
     for length in range(len(data)):
@@ -85,7 +85,7 @@ def test_every_prefix_is_refused(value: dict[str, Any]) -> None:
 
 
 @given_any(st.binary(max_size=64))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_bytes_are_one_object_or_a_document_error(data: bytes) -> None:
     try:
         assert isinstance(decode(data), dict)
@@ -239,7 +239,7 @@ def test_content_is_compared_with_its_types(first: Any, second: Any, equal: bool
 
 
 @given_any(OBJECTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_canonical_spelling_does_not_depend_on_the_order_of_keys(value: dict[str, Any]) -> None:
     turned = dict(reversed(value.items()))
     assert canonical(turned) == canonical(value)
@@ -249,7 +249,7 @@ def test_canonical_spelling_does_not_depend_on_the_order_of_keys(value: dict[str
 
 
 @given_any(OBJECTS.filter(bool).filter(lambda value: "sha256" not in value))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_sealed_document_is_a_readable_document_with_its_hash(value: dict[str, Any]) -> None:
     data = seal(value)
     assert typed(unseal(data)) == typed(value)

@@ -31,6 +31,7 @@ from tests.coordinator.calls import (
     untouched,
 )
 from tests.coordinator.campaign import Campaign
+from tests.coordinator.plays import ROW_EDITS, changed_permits
 
 
 @pytest.fixture
@@ -115,29 +116,6 @@ def test_job_that_cannot_be_made_leaves_the_reservation(campaign: Campaign) -> N
         run(c.launch_once(permit, launcher, job=job))
     assert run(c.launch_once(permit, launcher)) == "result"
     run(c.close())
-
-
-def changed_permits(permit: Permit) -> list[Any]:
-    """The permit as a Struct and as JSON with each field wrong in its type's ways, and things that are no permit."""
-    replaced: list[dict[str, Any]] = [
-        {"reservation_id": "0" * 24},
-        {"reservation_id": ""},
-        {"reservation_id": "../" + permit.reservation_id},
-        {"batch_id": "batch-2"},
-        {"scenario_id": "b"},
-        {"execution_id": "run-b"},
-        {"ordinal": 2},
-        {"args": []},
-        {"args": [*permit.args, "--more"]},
-        {"args": permit.args[::-1]},
-    ]
-    structs = [msgspec.structs.replace(permit, **one) for one in replaced]
-    plain: dict[str, Any] = msgspec.to_builtins(permit)
-    plains: list[Any] = [msgspec.to_builtins(one) for one in structs]
-    plains += [{**plain, key: value} for key in plain for value in (None, 1.5, {"x": 1}, float("nan"))]
-    plains += [{key: value for key, value in plain.items() if key != missing} for missing in plain]
-    plains += [{**plain, "more": 1}, None, "permit", [], 7, {}]
-    return [*structs, *plains]
 
 
 def test_permit_that_differs_in_any_field_is_not_admissible(campaign: Campaign) -> None:
@@ -225,16 +203,6 @@ def test_stop_is_judged_after_the_permit_and_before_the_row(campaign: Campaign) 
         run(c.launch_once(second, launcher))
     assert launcher.permits == []
     run(c.close())
-
-
-ROW_EDITS: list[dict[str, Any]] = [
-    {"outcome": "passed"},
-    {"ordinal": 1.0},
-    {"automaticRetries": False},
-    {"evidencePaths": ["x"]},
-    {"newKey": None},
-    {"usage": {"costUsd": 0.0, "tokens": 0, "coverage": "complete"}},
-]
 
 
 @pytest.mark.parametrize("edit", ROW_EDITS)

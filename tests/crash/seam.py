@@ -46,7 +46,7 @@ def kinds_for(step: Step) -> tuple[str, ...]:
     """Every kind of fault that this operation can show."""
     if step.method == "free_bytes":
         return ("crash before", *ERRORS)
-    kinds = (*EVERYWHERE, *ERRORS, *LANDED)
+    kinds: tuple[str, ...] = (*EVERYWHERE, *ERRORS, *LANDED)
     if step.method in ALLOCATE:
         kinds = (*kinds, *FULL)
     if step.method in ("write", "append"):

@@ -26,7 +26,9 @@ def race_opening(folder: str, racer: int, barrier: Barrier, results: Any) -> Non
     """Open every campaign at the barrier; in every second one with a control directory of one's own."""
     for number in range(RACES):
         campaign = Campaign(Path(folder, str(number)), "a", fresh=False)
-        own = {} if number % 2 else {"control_directory": campaign.folder / f"own-{racer}", "batch_id": f"own-{racer}"}
+        own: dict[str, Any] = (
+            {} if number % 2 else {"control_directory": campaign.folder / f"own-{racer}", "batch_id": f"own-{racer}"}
+        )
         barrier.wait(LIMIT_SECONDS)
         coordinator: Coordinator | None = None
         try:

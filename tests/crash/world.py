@@ -118,7 +118,7 @@ class World:
             assert recovered is not None and recovered.ended == ids and recovered.problems == []
             selections = retry(self.campaign.path, self.campaign.control)
         else:
-            selections = list(self.campaign.selections)
+            selections = [dict(one) for one in self.campaign.selections]
         control = self.campaign.folder / "next"
         coordinator = self.open(control_directory=control, batch_id="batch-2", selections=selections)
 
@@ -148,7 +148,7 @@ class World:
     def ledger(self) -> dict[str, Any]:
         """The manifest, with the times of reservations made equal."""
         document = decode(read_bounded(str(self.campaign.path)))
-        Ledger(document)
+        Ledger.read(document)
         for scenario in document["scenarios"]:
             for row in scenario["attempts"]:
                 row["startedAt"] = "some time" if row["startedAt"] else row["startedAt"]

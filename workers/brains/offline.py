@@ -18,7 +18,6 @@ from workers.brains.graph import Map, Node
 from workers.brains.keyboard import choose_key, is_keyboard
 from workers.brains.menus import menu_of, with_menus
 from workers.brains.parser import choose
-from workers.brains.words import words
 from workers.look import RESTART_LABEL, Look, Scene, read_look
 from workers.oracles.progress import is_load, is_save
 
@@ -30,7 +29,6 @@ MAX_SAVES = 4
 STEPS_BEFORE_LOADING = 2
 SURE_OF_UNDOING = 0.7
 RESTART_FACTOR = 0.45
-TOLD_BONUS = 0.5
 
 
 class _Option(msgspec.Struct, kw_only=True):
@@ -89,7 +87,7 @@ def _options(look: Look, chart: Map, offered: tuple[str, ...], rng: random.Rando
         return [_Option(worth=1.0, first=RESTART_LABEL, why="nothing else to do")] if can_restart else []
     options = _certainty(look, chart, labels, can_restart)
     options += _saves_and_loads(look, chart, labels)
-    hopes = _Hopes(chart, look.brief + " " + look.scenes[0].text)
+    hopes = _Hopes(chart)
     distances, firsts = _walk(chart, can_restart)
     for node, distance in distances.items():
         if node in chart.done:
@@ -120,9 +118,8 @@ def _verb(label: str) -> str:
 class _Hopes:
     """The chance that a label brings something new, from what it and its first word brought so far."""
 
-    def __init__(self, chart: Map, told: str) -> None:
+    def __init__(self, chart: Map) -> None:
         self._chart = chart
-        self._told = frozenset(words(told))
         self._verbs: dict[str, tuple[int, int]] = {}
         for label, (times, brought, _) in chart.brought.items():
             done, new = self._verbs.get(_verb(label), (0, 0))
@@ -133,10 +130,7 @@ class _Hopes:
         by_verb = (1.5 + new) / (2.5 + done)
         times, brought, _ = self._chart.brought.get(label, (0, 0, 0))
         chance = (3 * by_verb + brought) / (3 + times)
-        # What the opening text speaks of (a task, a rumour) is likelier to matter than what it does not mention.
-        named = [word for word in words(label)[1:] if len(word) > 2]
-        share = sum(word in self._told for word in named) / len(named) if named else 0.0
-        return chance * (1.4 if times == 0 else 1.0) * (1 + TOLD_BONUS * share)
+        return chance * (1.4 if times == 0 else 1.0)
 
 
 def _walk(chart: Map, can_restart: bool) -> tuple[dict[Node, int], dict[Node, str]]:

@@ -113,7 +113,8 @@ def test_offline_finds_its_way_in_a_parser_game(tmp_path: Path) -> None:
         "hall": {"text": "A hall. A brass lantern stands here.", "free": {"take lantern": "lit", "south": "yard"}},
         "lit": {"text": "You hold the lantern. It glows.", "goal": True, "done": True, "free": {}},
     }
-    order = make_order(graph_settings({"start": "yard", "rooms": rooms}, tmp_path), persona="newcomer", max_actions=60)
+    settings = graph_settings({"start": "yard", "rooms": rooms}, tmp_path)
+    order = make_order(settings, persona_changes={"stops_at_goal": True}, max_actions=100)
     result, _ = run_order(order, tmp_path / "run")
     assert result.end_reason == "goal_reached"
     assert all(len(row["action"].get("text", "")) <= 1_000 for row in transcript(tmp_path / "run"))
