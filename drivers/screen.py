@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections import deque
 from typing import Any
 
@@ -13,6 +14,8 @@ MAX_REPLY_CHARACTERS = 200
 BRACKETED_PASTE = 2004
 # What pyte raises on sequences that it does not expect (a private mark where it knows none, parameters too many).
 _MISREADINGS = (TypeError, ValueError, IndexError, KeyError, AttributeError, AssertionError)
+_SEQUENCE_BEGINS = re.compile("(?=\x1b)")
+_SEQUENCE = re.compile("^(?:\x1b?\\[)?[0-9;?]*[ -/]*[@-~]")
 
 
 class _Paper(pyte.Screen):
@@ -73,13 +76,14 @@ class GameScreen:
 
     def feed(self, data: bytes) -> None:
         """Take output; nothing in it can do more than draw."""
-        text = self._decoder.decode(data)
-        try:
-            self._stream.feed(text)
-        except _MISREADINGS:
-            # The stream's reader has ended with the exception: what follows needs a new one.
-            self.misread += 1
-            self._stream = pyte.Stream(self._paper)
+        for part in _SEQUENCE_BEGINS.split(self._decoder.decode(data)):
+            try:
+                self._stream.feed(part)
+            except _MISREADINGS:
+                # The stream's reader has ended with the exception: what follows the sequence needs a new one.
+                self.misread += 1
+                self._stream = pyte.Stream(self._paper)
+                self._stream.feed(_SEQUENCE.sub("", part, count=1).replace("\x1b", ""))
 
     def take_replies(self) -> bytes:
         """What the terminal answers to the game's questions about itself (where is the cursor, what are you)."""
