@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from coordinator.builds import bridge_folder
 from coordinator.errors import RefusedError
+from coordinator.games import settings_to_play
 from coordinator.records import Permit
 from workers.contract import JOB_VERSION, Brief, Job, JobKind, Limits, PlayOrder, ProbeOrder
 
@@ -55,7 +55,9 @@ def job_for(permit: Permit, scenario: dict[str, Any], *, project: Path, control_
             controller=playtest["controller"],
             brain=playtest["brain"],
             driver=playtest["driver"],
-            driver_settings=driver_settings(project / playtest["driverConfig"], playtest["driverSettings"]),
+            driver_settings=settings_to_play(
+                playtest["driver"], project / playtest["driverConfig"], playtest["driverSettings"]
+            ),
             brief=msgspec.convert(playtest["brief"], Brief),
             max_actions=limits["maxActions"],
             wall_seconds=limits["wallSeconds"],
@@ -74,15 +76,20 @@ def job_for(permit: Permit, scenario: dict[str, Any], *, project: Path, control_
     )
 
 
-def driver_settings(bridge_path: Path, bridge: dict[str, Any]) -> dict[str, Any]:
-    """The bridge file as the driver takes it: `cwd` is absolute. Raises `ConfigurationError` if it is no folder."""
-    return {**bridge, "cwd": str(bridge_folder(bridge_path, bridge))}
-
-
 def bridge_job(
-    kind: JobKind, bridge_path: Path, bridge: dict[str, Any], *, seed: int | None, control_directory: Path, wall: float
+    kind: JobKind,
+    place: Path,
+    settings: dict[str, Any],
+    *,
+    seed: int | None,
+    control_directory: Path,
+    wall: float,
+    driver: str = "cli_stdio",
 ) -> Job:
-    """A job of kind `probe` or `inspect` on a bridge, in a control directory of its own; nothing is registered."""
+    """A job of kind `probe` or `inspect`, in a control directory of its own; nothing is registered.
+
+    `place` is the bridge file, or for a terminal (`probe` only) the folder of its command.
+    """
     control = control_directory.absolute()
     reservation = f"{kind}-{secrets.token_hex(8)}"
     return Job(
@@ -100,5 +107,5 @@ def bridge_job(
         inbox_directory=str(control / "inbox"),
         evidence_root=str(control),
         limits=Limits(wall_seconds=wall, silence_seconds=wall),
-        probe=ProbeOrder(driver="cli_stdio", driver_settings=driver_settings(bridge_path, bridge), seed=seed),
+        probe=ProbeOrder(driver=driver, driver_settings=settings_to_play(driver, place, settings), seed=seed),
     )

@@ -141,3 +141,19 @@ class GameScreen:
             rows[0] = rows[0][column:]
         # A row that is full to its edge was wrapped; printed lines end before it.
         return "".join(row if row and row[-1] != " " else row.rstrip() + "\n" for row in rows).rstrip("\n")
+
+
+def without_echo(text: str, typed: str) -> str:
+    """An answer without the line that was typed, which the terminal or the game repeats, wrapped or not."""
+    place = 0
+    for one in typed:
+        if one.isspace():
+            continue
+        while place < len(text) and text[place].isspace():
+            place += 1
+        if place >= len(text) or text[place] != one:
+            return text
+        place += 1
+    if typed.strip():
+        text = text[place:]
+    return text.lstrip("\n") if typed else text

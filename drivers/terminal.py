@@ -39,7 +39,7 @@ from drivers.errors import (
 from drivers.keys import KEYBOARD, key_bytes
 from drivers.logs import LogFolder
 from drivers.pseudo_terminal import COLUMNS, EXIT_NOT_EXECUTED, LINES, TERMINAL_TYPE, TerminalProcess
-from drivers.screen import GameScreen
+from drivers.screen import GameScreen, without_echo
 from drivers.terminal_settings import TerminalConfiguration, read_terminal_settings
 
 MAX_COMMAND_CHARACTERS = 1_000
@@ -354,7 +354,7 @@ class TerminalDriver:
     def _text(self) -> str:
         if self._screen.was_drawn or (self._screen.is_addressed and self._takes_keys):
             return self._screen.picture()
-        return _without_echo(self._screen.text_since_mark(), self._echo)
+        return without_echo(self._screen.text_since_mark(), self._echo)
 
     def _tail(self) -> str:
         return self._screen.text_since_mark()[-TAIL_CHARACTERS:].strip()
@@ -396,19 +396,3 @@ class TerminalDriver:
     def _step_seconds(self) -> float:
         assert self._configuration is not None, "set by start"
         return self._configuration.step_timeout_ms / 1000
-
-
-def _without_echo(text: str, typed: str) -> str:
-    """An answer without the line that was typed, which the terminal or the game repeats, wrapped or not."""
-    place = 0
-    for one in typed:
-        if one.isspace():
-            continue
-        while place < len(text) and text[place].isspace():
-            place += 1
-        if place >= len(text) or text[place] != one:
-            return text
-        place += 1
-    if typed.strip():
-        text = text[place:]
-    return text.lstrip("\n") if typed else text

@@ -149,7 +149,7 @@ async def _probe(job: Job, run: Path, environment: Mapping[str, str]) -> PlayRes
 
     assert job.probe is not None
     try:
-        found = await probe(job.probe.driver_settings, run, job.probe.seed, environment)
+        found = await probe(job.probe.driver_settings, run, job.probe.seed, environment, driver_name=job.probe.driver)
     except DriverError as error:
         return _ended("never_started", "failed", [], str(error))
     write_new(run / "probe.json", msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
