@@ -17,7 +17,7 @@ from coordinator.interrupts import Interrupts
 from coordinator.jobs import bridge_job
 from coordinator.lanes import run_job
 from coordinator.project import Project
-from workers.contract import Delivery
+from workers.contract import Delivery, Job
 
 PROBE_SECONDS = 60.0
 INSPECT_SECONDS = 180.0
@@ -86,24 +86,8 @@ def _ask(
         driver=driver,
     )
     name = {"probe": "probe.json", "inspect": "rules.json"}[kind]
-
-    async def ask() -> Delivery:
-        interrupts = Interrupts()
-        with interrupts.caught():
-            running = asyncio.create_task(run_job(folder, job))
-            came = asyncio.create_task(interrupts.came.wait())
-            await asyncio.wait({running, came}, return_when=asyncio.FIRST_COMPLETED)
-            came.cancel()
-            if not running.done():
-                running.cancel()
-                try:
-                    await running
-                except asyncio.CancelledError as error:
-                    raise CanceledError(f"{kind} of {path} was canceled by {interrupts.name}") from error
-            return running.result()
-
     try:
-        delivery = asyncio.run(ask())
+        delivery = asyncio.run(run_asking_job(folder, job, f"{kind} of {path}"))
         try:
             data = read_bounded(f"{job.run_directory}/{name}", MAX_ANSWER_BYTES)
         except FileNotFoundError:
@@ -111,6 +95,23 @@ def _ask(
         return delivery, msgspec.json.decode(data)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+async def run_asking_job(folder: Path, job: Job, what: str) -> Delivery:
+    """Run a job outside any batch; Ctrl-C, SIGTERM and SIGHUP end it. Raises `CanceledError` then."""
+    interrupts = Interrupts()
+    with interrupts.caught():
+        running = asyncio.create_task(run_job(folder, job))
+        came = asyncio.create_task(interrupts.came.wait())
+        await asyncio.wait({running, came}, return_when=asyncio.FIRST_COMPLETED)
+        came.cancel()
+        if not running.done():
+            running.cancel()
+            try:
+                await running
+            except asyncio.CancelledError as error:
+                raise CanceledError(f"{what} was canceled by {interrupts.name}") from error
+        return running.result()
 
 
 def _fault(delivery: Delivery) -> str:

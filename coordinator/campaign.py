@@ -17,7 +17,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.files import read_document
 from coordinator.games import build_of
 from coordinator.interrupts import Interrupts
-from coordinator.jobs import job_for
+from coordinator.jobs import job_for, simulation_job
 from coordinator.lanes import Lanes
 from coordinator.outcome import Ended, Reason, judge_campaign
 from coordinator.processes import WorkerProcess
@@ -29,7 +29,8 @@ Watch = Callable[[State], None]
 
 
 class BatchOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call plays. `project` is the folder that the plan's relative paths start from."""
+    """What one call plays. `project` is the folder that the plan's relative paths start from; `simulate` is the
+    worker's order of a simulation batch, None for playthroughs."""
 
     manifest_path: Path
     control_directory: Path
@@ -39,6 +40,7 @@ class BatchOrder(msgspec.Struct, frozen=True, kw_only=True):
     lanes: int
     fail_on: str
     baseline: list[str] | None = None
+    simulate: dict[str, Any] | None = None
 
 
 class CampaignEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,14 +142,10 @@ class _Batch:
                     worker.hurry()
 
     def _job(self, permit: Permit) -> bytes:
-        return encode(
-            job_for(
-                permit,
-                self._scenarios[permit.scenario_id],
-                project=self._order.project,
-                control_directory=self._order.control_directory,
-            )
-        )
+        scenario, control = self._scenarios[permit.scenario_id], self._order.control_directory
+        if self._order.simulate is not None:
+            return encode(simulation_job(permit, scenario, self._order.simulate, control_directory=control))
+        return encode(job_for(permit, scenario, project=self._order.project, control_directory=control))
 
     async def _launch(self, permit: Permit) -> WorkerProcess:
         worker = await self._lanes.launch_only(permit)

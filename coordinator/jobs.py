@@ -16,6 +16,7 @@ from workers.contract import JOB_VERSION, Brief, Job, JobKind, Limits, PlayOrder
 KEY_BYTES = 32
 # The player ends itself at its wall clock and still has to write its report; the supervisor's limit comes later.
 REPORT_SECONDS = 30.0
+SUMMING_SECONDS = 300.0
 
 
 def job_for(permit: Permit, scenario: dict[str, Any], *, project: Path, control_directory: Path) -> Job:
@@ -67,6 +68,7 @@ def job_for(permit: Permit, scenario: dict[str, Any], *, project: Path, control_
             control_run=playtest["controlRun"],
             realtime=playtest["realtime"],
             vocabulary=playtest["vocabulary"],
+            known_findings=playtest.get("knownFindings", {}),
             # What is new is known when all runs are merged: a run alone fails at no level then.
             fail_on="never" if playtest["failOn"].startswith("new:") else playtest["failOn"],
             record_video=playtest["recordVideo"],
@@ -74,6 +76,41 @@ def job_for(permit: Permit, scenario: dict[str, Any], *, project: Path, control_
         ),
         secrets=playtest["secrets"],
     )
+
+
+def simulation_job(permit: Permit, scenario: dict[str, Any], order: dict[str, Any], *, control_directory: Path) -> Job:
+    """The job of a simulation batch; `order` is a worker's `SimulateOrder` in its JSON form."""
+    control = control_directory.absolute()
+    wall = float(order["wallSeconds"])
+    return Job(
+        version=JOB_VERSION,
+        kind="simulate",
+        batch_id=permit.batch_id,
+        reservation_id=permit.reservation_id,
+        scenario_id=permit.scenario_id,
+        execution_id=permit.execution_id,
+        ordinal=permit.ordinal,
+        definition_digest=scenario["qualifyingDefinitionDigest"],
+        grader_digest=scenario["qualifyingGraderDigest"],
+        key=secrets.token_hex(KEY_BYTES),
+        run_directory=str(control / "runs" / permit.reservation_id),
+        inbox_directory=str(control / "inbox"),
+        evidence_root=str(control),
+        # Summing up a large batch comes after its wall clock.
+        limits=Limits(wall_seconds=wall * 1.5 + SUMMING_SECONDS, silence_seconds=wall + SUMMING_SECONDS),
+        simulate=order,
+    )
+
+
+def replay_job(order: dict[str, Any], *, control_directory: Path, wall: float) -> Job:
+    """A job that plays a trace again, outside any batch; `order` is a worker's `ReplayOrder` in its JSON form."""
+    return msgspec.structs.replace(_asking_job("replay", control_directory, wall), simulate=order)
+
+
+def replay_finding_job(play: PlayOrder, finding: dict[str, Any], *, control_directory: Path, wall: float) -> Job:
+    """A job that plays a finding's actions again, outside any batch, as `play` had them played."""
+    job = _asking_job("replay", control_directory, wall)
+    return msgspec.structs.replace(job, play=play, simulate={"finding": finding})
 
 
 def bridge_job(
@@ -90,6 +127,12 @@ def bridge_job(
 
     `place` is the bridge file, or for a terminal (`probe` only) the folder of its command.
     """
+    probe = ProbeOrder(driver=driver, driver_settings=settings_to_play(driver, place, settings), seed=seed)
+    return msgspec.structs.replace(_asking_job(kind, control_directory, wall), probe=probe)
+
+
+def _asking_job(kind: JobKind, control_directory: Path, wall: float) -> Job:
+    """A job outside any batch, still without what it asks."""
     control = control_directory.absolute()
     reservation = f"{kind}-{secrets.token_hex(8)}"
     return Job(
@@ -107,5 +150,4 @@ def bridge_job(
         inbox_directory=str(control / "inbox"),
         evidence_root=str(control),
         limits=Limits(wall_seconds=wall, silence_seconds=wall),
-        probe=ProbeOrder(driver=driver, driver_settings=settings_to_play(driver, place, settings), seed=seed),
     )

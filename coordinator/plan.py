@@ -115,6 +115,8 @@ def _scenario(
         "personaDefinition": persona,
         "secrets": target.auth.variables() if target.auth is not None else [],
     }
+    if settings.known_findings:
+        playtest["knownFindings"] = dict(settings.known_findings)
     identity = ".".join((slug(name), slug(persona["name"]), controller, str(repetition)))
     return {
         "id": identity,
@@ -149,7 +151,10 @@ def seed_of(settings: Settings, target: Target, repetition: int, seed_bits: int)
 
 def definition_digest(playtest: dict[str, Any]) -> str:
     """Hex SHA-256 over what is played and how; where the files lie, and whether a control run follows, stay out."""
-    return content_sha256({**{key: playtest.get(key) for key in _DIGESTED}, "build": playtest["build"]["digest"]})
+    played = {key: playtest.get(key) for key in _DIGESTED}
+    if "knownFindings" in playtest:
+        played["knownFindings"] = playtest["knownFindings"]
+    return content_sha256({**played, "build": playtest["build"]["digest"]})
 
 
 def grader_digest(fail_on: str) -> str:

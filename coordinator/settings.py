@@ -25,6 +25,7 @@ from coordinator.configuration import (
     target_driver,
     target_name,
 )
+from coordinator.marks import known_findings, read_marks
 from coordinator.tables import TableFaults
 from workers.contract import load_persona, persona_names
 
@@ -94,6 +95,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     control_run: bool
     realtime: bool
     record_video: bool
+    known_findings: dict[str, str] = msgspec.field(default_factory=dict)
+    """Signature -> name of what a person marked as intended."""
 
     def max_actions_for(self, driver: str) -> int:
         """The limit that was set, else the default of the driver's kind, times the factor of a long run."""
@@ -155,6 +158,7 @@ def settle(project: Path, configuration: Configuration | None, flags: Overrides)
         control_run=run.control_run and not flags.no_control and brain != "random",
         realtime=run.realtime or flags.realtime,
         record_video=flags.record_video,
+        known_findings=known_findings(read_marks(project)),
     )
 
 

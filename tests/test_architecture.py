@@ -15,6 +15,7 @@ MAX_LINES = 400
 # What the coordinator may know of workers: the contract, and the pure parts of simulations.
 OPEN_TO_COORDINATOR = (
     "workers.contract", "workers.simulation.configuration", "workers.simulation.statistics",
+    "workers.simulation.plan", "workers.simulation.errors",
 )  # fmt: skip
 
 

@@ -127,6 +127,18 @@ async def play_job(job: Job, stop: StopFlag) -> PlayResult:
         return await _probe(job, run, environment)
     if job.kind == "inspect":
         return await _inspect(job, run, environment)
+    if job.kind == "simulate":
+        from workers.simulating import simulate
+
+        return await simulate(job, run, environment, stop, utc_now)
+    if job.kind == "replay" and job.play is not None:
+        from workers.replaying import replay_finding
+
+        return await replay_finding(job, run, environment, stop)
+    if job.kind == "replay":
+        from workers.simulating import replay
+
+        return await replay(job, run, environment)
     from workers.playthrough import play
 
     assert job.play is not None
