@@ -78,7 +78,7 @@ def z_of_mean(values: dict[str, Any]) -> float:
     return float((values["mean"] - blackjack_return()) / (values["sd"] / math.sqrt(values["n"])))
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_blackjack_returns_what_it_must_and_a_lenient_dealer_is_noticed(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
     config = configuration(runs=1_000_000, workers=2, seed=4, strategies=STICK)
@@ -158,7 +158,7 @@ def summary_without_pool(config: dict[str, Any]) -> dict[str, Any]:
     return summarise(fold, configuration_sha256="", bridge_sha256="", seed_control="", seed_effect=effect)
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 @pytest.mark.skipif(sys.platform != "linux", reason="memory of the whole tree is read from /proc")
 def test_a_million_games_need_no_more_memory_than_ten_thousand(tmp_path: Path) -> None:
     peaks = {runs: peak_memory(tmp_path / str(runs), runs) for runs in (10_000, 1_000_000)}
