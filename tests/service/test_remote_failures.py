@@ -236,6 +236,19 @@ def test_ids_and_keys_cannot_leave_their_place_in_the_path() -> None:
     ]
 
 
+def test_an_upload_is_asked_for_by_checksum_and_sent_where_it_is_not() -> None:
+    there, missing = answer(200, '{"present": true}'), answer(200, '{"present": false}')
+    cannot_be_asked = answer(404, '{"error": {"code": "not_found", "message": "?"}}')
+    with scripted(there, missing, there, cannot_be_asked, there) as server:
+        sent = [run(closing(server.remote(), CALLS["upload"])) for _ in range(3)]
+    assert sent == [False, True, True]
+    path = f"/api/v1/games/{GAME}/playtest/jobs/job_1/runs/run_1/uploads/{'0' * 64}"
+    assert [request.split(b" HTTP")[0].decode() for request in server.requests] == [
+        f"GET {path}", f"GET {path}", f"PUT {path}?name=a", f"GET {path}", f"PUT {path}?name=a",
+    ]  # fmt: skip
+    assert [request.partition(b"\r\n\r\n")[2] for request in server.requests] == [b"", b"", b"data", b"", b"data"]
+
+
 # -- answered no
 
 
