@@ -87,11 +87,12 @@ def served(folder: Path, *, budget: int = DOLLAR, busy_seconds: float = 20.0, **
 
 
 class Scripted:
-    """What a scripted server saw: each request's bytes, headers and body."""
+    """What a scripted server saw: each request's bytes; `received` is set with the first."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.requests: list[bytes] = []
+        self.received = threading.Event()
 
     def remote(self, **settings: Any) -> RemoteService:
         return RemoteService(self.url, **{"game": GAME, "token": TOKEN, **settings})
@@ -121,6 +122,7 @@ def scripted(*scripts: Script) -> Iterator[Scripted]:
                 if not request:
                     continue
                 found.requests.append(request)
+                found.received.set()
                 if number < len(scripts):
                     scripts[number](connection)
 

@@ -25,6 +25,7 @@ from coordinator.errors import InvalidInputError
 from coordinator.service.remote import MAX_ANSWER_BYTES, RemoteService, normal_address
 from tests.service.servers import (
     GAME,
+    LIMIT_SECONDS,
     TOKEN,
     Script,
     answer,
@@ -199,8 +200,7 @@ def test_a_canceled_call_is_canceled_and_not_an_error() -> None:
         with scripted(until_gone) as server:
             service = server.remote()
             task = asyncio.ensure_future(registering(service))
-            while not server.requests:
-                await asyncio.wait([task], timeout=0.02)
+            assert await asyncio.to_thread(server.received.wait, LIMIT_SECONDS)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
