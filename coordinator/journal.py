@@ -76,12 +76,11 @@ class JournalFile:
     def create(cls, folder: str, journal: Journal, *, files: Files | None = None) -> JournalFile:
         """A new purchase in a new private folder. Raises `JournalError` if one is there."""
         files = files or Files()
-        os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
-        files.make_directory(folder)
+        _make_private_folders(files, folder)
         path = os.path.join(folder, "journal.json")
         lock = _lock(path)
         try:
-            files.create(path, seal(journal))
+            files.create(path, _sealed(path, journal))
         except FileExistsError as error:
             _unlock(lock)
             raise JournalError(f"{path} exists; that purchase goes on with coordinate resume {journal.key}") from error
@@ -102,13 +101,31 @@ class JournalFile:
             raise
 
     def change(self, **changes: Any) -> Journal:
+        """Make it durable, whole or not at all; what is in memory changes with the disk and never before it."""
         changed = msgspec.structs.replace(self.journal, **changes)
-        self._files.replace(self.path, seal(changed))
+        self._files.replace(self.path, _sealed(self.path, changed))
         self.journal = changed
         return changed
 
     def close(self) -> None:
         _unlock(self._lock)
+
+
+def _sealed(path: str, journal: Journal) -> bytes:
+    data = seal(journal)
+    if len(data) > MAX_JOURNAL_BYTES:
+        raise JournalError(f"{path} would have {len(data)} bytes, more than the {MAX_JOURNAL_BYTES} that can be read")
+    return data
+
+
+def _make_private_folders(files: Files, folder: str) -> None:
+    """Every folder that is missing, private from the start: `os.makedirs` gives the outer ones the usual mode."""
+    missing: list[str] = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for one in reversed(missing):
+        files.make_directory(one)
 
 
 def new_key() -> str:

@@ -41,6 +41,7 @@ COMMANDS = {
     "retry": "Write the next attempt of what was not completed, for review.",
     "verify": "Prove from files that nothing was launched twice.",
     "report": "Build the reports again from the files.",
+    "serve": "Offer the priced service to a team.",
 }
 # The disk is not as it should be: somebody has to look, a changed flag does not help.
 _BROKEN = (

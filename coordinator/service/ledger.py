@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sqlite3
+import stat
 from collections.abc import Iterator
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,13 +27,16 @@ Account = Literal["external", "balance", "held", "spent"]
 ACCOUNTS: tuple[Account, ...] = ("external", "balance", "held", "spent")
 
 _SCHEMA = """
+CREATE TABLE secret (value TEXT NOT NULL);
 CREATE TABLE posting (
   id INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, job_id TEXT, run_id TEXT, note TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE entry (
   posting_id INTEGER NOT NULL REFERENCES posting(id), account TEXT NOT NULL, microdollars INTEGER NOT NULL
 );
-CREATE INDEX entry_account ON entry(account);
+CREATE INDEX entry_account ON entry(account, microdollars);
+CREATE INDEX entry_posting ON entry(posting_id);
+CREATE INDEX posting_job ON posting(job_id);
 CREATE TABLE job (
   id TEXT PRIMARY KEY, idempotency_key TEXT NOT NULL UNIQUE, request_sha256 TEXT NOT NULL, game TEXT NOT NULL,
   price_microdollars INTEGER NOT NULL, hold_microdollars INTEGER NOT NULL, state TEXT NOT NULL,
@@ -39,17 +45,23 @@ CREATE TABLE job (
 CREATE TABLE run (
   id TEXT PRIMARY KEY, job_id TEXT NOT NULL REFERENCES job(id), position INTEGER NOT NULL, module TEXT NOT NULL,
   persona TEXT, controller TEXT, repetition INTEGER, token_sha256 TEXT NOT NULL, state TEXT NOT NULL,
-  part_microdollars INTEGER NOT NULL, spent_microdollars INTEGER NOT NULL DEFAULT 0,
+  part_microdollars INTEGER NOT NULL, spent_microdollars INTEGER NOT NULL DEFAULT 0, used_microdollars INTEGER,
   actions_taken INTEGER NOT NULL DEFAULT 0, beaten_at TEXT, stall_seconds INTEGER NOT NULL, result_sha256 TEXT,
   warned INTEGER NOT NULL DEFAULT 0
 );
+CREATE INDEX run_job ON run(job_id);
+CREATE INDEX job_state ON job(state);
 CREATE TABLE upload (run_id TEXT NOT NULL REFERENCES run(id), name TEXT NOT NULL, sha256 TEXT NOT NULL, bytes INTEGER,
   PRIMARY KEY (run_id, sha256));
 """
 
 
 class LedgerError(CoordinatorError):
-    """The ledger cannot be used, or a posting breaks a rule."""
+    """The ledger cannot be used, or a posting breaks a rule. Nothing was changed."""
+
+
+class LedgerCommitError(LedgerError):
+    """The last step of a change failed: the disk decides whether it happened."""
 
 
 class BudgetExceededError(LedgerError):
@@ -72,45 +84,101 @@ class Balances(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """One SQLite file. Use `transaction` for every change; what is raised inside rolls back."""
+    """One SQLite file. Use `transaction` for every change; what is raised inside rolls back.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
-        _make_private(self.path)
+    It belongs to the thread that made it. With `read_only` nothing is created and every change is refused. A change
+    waits at most `busy_seconds` for another process's.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, read_only: bool = False, busy_seconds: float = BUSY_SECONDS
+    ) -> None:
+        self.path = os.path.abspath(path)
+        _check_private(self.path, create=not read_only)
         try:
-            self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            self._connection.execute("PRAGMA synchronous=FULL")
-            self._connection.execute("PRAGMA foreign_keys=ON")
-            self._prepare()
+            where = f"{Path(self.path).as_uri()}?mode={'ro' if read_only else 'rw'}"
+            self._connection = sqlite3.connect(where, uri=True, timeout=busy_seconds, isolation_level=None)
         except sqlite3.Error as error:
             raise LedgerError(f"{self.path} cannot be used as a ledger: {error}") from error
+        try:
+            if not read_only:
+                self._use_wal()
+            self._connection.execute("PRAGMA synchronous=FULL")
+            self._connection.execute("PRAGMA foreign_keys=ON")
+            self._check_version() if read_only else self._prepare()
+        except (sqlite3.Error, LedgerError) as error:
+            self._connection.close()
+            if isinstance(error, LedgerError):
+                raise
+            raise LedgerError(f"{self.path} cannot be used as a ledger: {error}") from error
+
+    def _use_wal(self) -> None:
+        """The change to WAL needs the file alone, and SQLite does not wait for that: a first use at the same time as
+        another process's would fail. A write lock waits; whoever comes second finds WAL in place.
+        """
+        if self._connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+            return
+        for last in (False, True):
+            try:
+                if self._connection.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal":
+                    return
+            except sqlite3.OperationalError:
+                if last:
+                    raise
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("ROLLBACK")
+        raise LedgerError(f"{self.path}: its file system does not allow WAL; keep the project on a local disk")
+
+    def _check_version(self) -> int:
+        version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+        if version not in (0, LEDGER_VERSION):
+            raise LedgerError(f"{self.path} has version {version}; this program reads {LEDGER_VERSION}")
+        return version
 
     def _prepare(self) -> None:
+        if self._check_version() == LEDGER_VERSION:
+            return
         with self.transaction() as connection:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                for statement in _SCHEMA.split(";\n"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version={LEDGER_VERSION}")
-            elif version != LEDGER_VERSION:
-                raise LedgerError(f"{self.path} has version {version}; this program reads {LEDGER_VERSION}")
+            if self._check_version() == LEDGER_VERSION:
+                return
+            for statement in _SCHEMA.split(";\n"):
+                connection.execute(statement)
+            connection.execute("INSERT INTO secret (value) VALUES (?)", (secrets.token_hex(32),))
+            connection.execute(f"PRAGMA user_version={LEDGER_VERSION}")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """One change, whole or not at all. Raises `LedgerError` for what SQLite refuses."""
+        """One change, whole or not at all. Raises `LedgerError` for what SQLite refuses (nothing was changed), and
+        `LedgerCommitError` when the commit itself failed.
+        """
+        connection = self._connection
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN IMMEDIATE")
             try:
-                yield self._connection
+                yield connection
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                self._roll_back()
                 raise
-            self._connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise LedgerError(f"{self.path}: {error}") from error
+            raise LedgerError(f"{self.path}: {error}; nothing was changed") from error
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise LedgerCommitError(f"{self.path}: {error}; whether the change was made is not known") from error
 
-    def query(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+    def _roll_back(self) -> None:
+        # After some errors SQLite has rolled back already, and another try would hide the first cause.
+        if self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+    def secret(self) -> bytes:
+        """Random, made with the ledger: run tokens are derived from it. Never shown."""
+        return bytes.fromhex(str(self.query("SELECT value FROM secret")[0][0]))
+
+    def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Rows of a reading statement."""
         try:
             return list(self._connection.execute(statement, values))
         except sqlite3.Error as error:
@@ -122,7 +190,7 @@ class Ledger:
     # -- money
 
     def balances(self) -> Balances:
-        found = dict(self._connection.execute("SELECT account, SUM(microdollars) FROM entry GROUP BY account"))
+        found = dict(self.query("SELECT account, SUM(microdollars) FROM entry GROUP BY account"))
         balance, held, spent = (int(found.get(account, 0)) for account in ACCOUNTS[1:])
         return Balances(budget=balance + held + spent, balance=balance, held=held, spent=spent)
 
@@ -144,56 +212,7 @@ class Ledger:
     def row_counts(self) -> dict[str, int]:
         """Rows of each table: what a refusal must leave as it was."""
         tables = ("posting", "entry", "job", "run", "upload")
-        return {table: self._connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] for table in tables}
-
-    def inconsistencies(self) -> list[str]:
-        """What does not add up: the proof that `coordinate verify` runs over the money."""
-        problems = [
-            f"posting {posting_id} does not sum to zero ({total})"
-            for posting_id, total in self._connection.execute(
-                "SELECT posting_id, SUM(microdollars) FROM entry GROUP BY posting_id HAVING SUM(microdollars) != 0"
-            )
-        ]
-        problems.extend(
-            f"posting {posting_id} has no entries"
-            for (posting_id,) in self._connection.execute(
-                "SELECT id FROM posting WHERE id NOT IN (SELECT posting_id FROM entry)"
-            )
-        )
-        found = self.balances()
-        problems.extend(
-            f"the account {name} is negative: {amount}"
-            for name, amount in (("balance", found.balance), ("held", found.held), ("spent", found.spent))
-            if amount < 0
-        )
-        problems.extend(self._job_inconsistencies())
-        return problems
-
-    def _job_inconsistencies(self) -> Iterator[str]:
-        rows = self._connection.execute("SELECT id, state, hold_microdollars FROM job").fetchall()
-        for job_id, state, hold in rows:
-            charges = self._connection.execute(
-                "SELECT COUNT(*) FROM posting WHERE job_id = ? AND kind = 'hold'", (job_id,)
-            ).fetchone()[0]
-            if charges != (1 if hold else 0):
-                yield f"job {job_id} was charged {charges} times"
-            held = self._connection.execute(
-                "SELECT COALESCE(SUM(microdollars), 0) FROM entry JOIN posting ON posting.id = posting_id"
-                " WHERE job_id = ? AND account = 'held'",
-                (job_id,),
-            ).fetchone()[0]
-            if state == "open" and held < 0:
-                yield f"job {job_id} holds {held}"
-            if state != "open" and held != 0:
-                yield f"job {job_id} is {state} but still holds {held}"
-            spent, booked = self._connection.execute(
-                "SELECT COALESCE(SUM(spent_microdollars), 0), (SELECT COALESCE(SUM(microdollars), 0) FROM entry"
-                " JOIN posting ON posting.id = posting_id WHERE job_id = ?1 AND account = 'spent')"
-                " FROM run WHERE job_id = ?1",
-                (job_id,),
-            ).fetchone()
-            if spent != booked:
-                yield f"job {job_id}: its runs spent {spent}, the account says {booked}"
+        return {table: int(self.query(f"SELECT COUNT(*) FROM {table}")[0][0]) for table in tables}
 
 
 def post(
@@ -208,7 +227,11 @@ def post(
     run_id: str | None = None,
     note: str = "",
 ) -> None:
-    """Move an amount from one account to another."""
+    """Move an amount from one account to another. Raises `LedgerError` unless it is a positive whole number, or the
+    external account gives (negative: takes back) a budget.
+    """
+    if type(microdollars) is not int or (microdollars <= 0 and source != "external"):
+        raise LedgerError(f"a posting moves a positive amount, not {microdollars!r}")
     cursor = connection.execute(
         "INSERT INTO posting (at, kind, job_id, run_id, note) VALUES (?, ?, ?, ?, ?)", (at, kind, job_id, run_id, note)
     )
@@ -230,9 +253,9 @@ def check_amount(microdollars: object, what: str) -> int:
 def read_dollars(text: str) -> int:
     """Millionths of a dollar from `5`, `5.00` or `$5.00`. Raises `InvalidInputError` for anything else."""
     plain = text.strip().removeprefix("$")
-    whole, _, part = plain.partition(".")
-    if not (whole.isascii() and whole.isdigit() and len(whole) <= 9) or not (
-        part == "" or (part.isascii() and part.isdigit())
+    whole, point, part = plain.partition(".")
+    if not (whole.isascii() and whole.isdigit() and len(whole) <= 9) or (
+        point and not (part.isascii() and part.isdigit())
     ):
         raise InvalidInputError(f"{text!r} is not an amount of dollars such as 5.00")
     if len(part) > 6:
@@ -249,11 +272,25 @@ def dollars(microdollars: int) -> str:
     return f"{sign}${whole}.{shown}"
 
 
-def _make_private(path: str) -> None:
-    """The file is private from its first byte; SQLite gives its WAL the same mode."""
-    directory = os.path.dirname(os.path.abspath(path))
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+def _check_private(path: str, *, create: bool) -> None:
+    """The file is private from its first byte; SQLite gives its WAL the same mode.
+
+    A file that exists is only looked at: to open and close it here would drop the locks that another connection of
+    this process holds on it (POSIX locks belong to the process), and two writers could meet.
+    """
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        if create:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        found = os.lstat(path)
+    except FileNotFoundError as error:
+        raise LedgerError(f"there is no ledger at {path}; coordinate budget set makes one") from error
     except OSError as error:
         raise LedgerError(f"{path} cannot be opened: {error.strerror}") from error
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        raise LedgerError(f"{path} is not a regular file of its own; a ledger must not be a link")
+    if found.st_uid != os.geteuid():
+        raise LedgerError(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}")
+    if found.st_mode & 0o077:
+        raise LedgerError(f"{path} has mode {stat.S_IMODE(found.st_mode):04o}; others must not read it (chmod 600)")

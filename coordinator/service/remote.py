@@ -1,13 +1,16 @@
 """A service over HTTP: every foreign exception becomes one of three facts: not sent, fate unknown, answered no.
 
-No library retries behind our back, no redirects, no proxies from the environment; a total deadline stands beside
-httpx's per-read one (a slow drip never times out), and an answer is read up to a cap.
+No library retries behind our back, no redirects, no proxies from the environment, no compression (a small answer
+cannot unpack into a huge one). A total deadline stands beside httpx's per-read one (a slow drip never times out), and
+an answer is read up to a cap. Each request has a connection of its own: on a kept one a repeated answer would be taken
+for the answer to the next request, and a server that just closed it would make a fate unknown that need not be.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+import re
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -16,6 +19,7 @@ import msgspec
 from coordinator.client import AnsweredNoError, AuthenticationError, NotSentError, UnknownOutcomeError
 from coordinator.documents import DocumentError, decode
 from coordinator.errors import InvalidInputError
+from coordinator.service.answers import inner, read_answer, read_estimate, read_job, read_pack, read_run
 from coordinator.service.wire import (
     ErrorBody,
     Estimate,
@@ -31,8 +35,11 @@ TOTAL_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 30.0
 MAX_ANSWER_BYTES = 4 << 20
-
-T = TypeVar("T")
+MAX_MESSAGE_CHARACTERS = 500
+_TOKEN = re.compile(r"[\x21-\x7e]{1,4096}")
+NOT_IMPLEMENTED = 501
+# 404 for a missing game or route, or a page of a proxy's own, says nothing about whether a job was registered.
+_NOT_ABOUT_THE_JOB = ("unexplained", "no_such_game", "no_such_route")
 
 
 class RemoteService:
@@ -50,70 +57,97 @@ class RemoteService:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.address = normal_address(url)
-        self._total_seconds = total_seconds
+        # The HTTP library quotes an illegal header's value in its error: the token must never get that far.
+        if not _TOKEN.fullmatch(token):
+            raise InvalidInputError("the service's token is empty, too long, or has a space, line end or odd character")
+        if not game or game in (".", ".."):
+            raise InvalidInputError(f"game {game!r} is not the id of a game of a service")
+        self._total_seconds, self._token = total_seconds, token
         self._prefix = f"/api/v1/games/{quote(game, safe='')}/playtest"
-        try:
-            self._client = httpx.AsyncClient(
-                base_url=self.address,
-                headers={"authorization": f"Bearer {token}", "accept": "application/json"},
-                timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
-                follow_redirects=False,
-                trust_env=False,
-                transport=transport or httpx.AsyncHTTPTransport(retries=0, trust_env=False),
-            )
-        except (httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise InvalidInputError(f"service {url!r} or its token cannot be used: {type(error).__name__}") from None
+        self._client = httpx.AsyncClient(
+            base_url=self.address,
+            headers={
+                "authorization": f"Bearer {token}",
+                "accept": "application/json",
+                "accept-encoding": "identity",
+                "connection": "close",
+            },
+            timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
+            follow_redirects=False,
+            trust_env=False,
+            transport=transport
+            or httpx.AsyncHTTPTransport(
+                retries=0, trust_env=False, limits=httpx.Limits(max_connections=32, max_keepalive_connections=0)
+            ),
+        )
 
     async def pack(self) -> Pack:
-        return self._read(await self._call("GET", "/pack"), Pack)
+        return read_pack(await self._call("GET", "/pack"), self._named("/pack"))
 
     async def estimate(self, request: EstimateRequest) -> Estimate:
-        return self._read(await self._call("POST", "/estimate", body=msgspec.json.encode(request)), Estimate)
+        found = await self._call("POST", "/estimate", body=msgspec.json.encode(request))
+        return read_estimate(found, self._named("/estimate"))
 
     async def register(self, idempotency_key: str, body: bytes) -> Job:
         found = await self._call("POST", "/jobs", body=body, headers={"idempotency-key": idempotency_key})
-        return self._read(found, Job)
+        return read_job(found, self._named("/jobs"))
 
     async def find_job(self, idempotency_key: str) -> Job | None:
         try:
             found = await self._call("GET", "/jobs", params={"idempotency_key": idempotency_key})
         except AnsweredNoError as error:
-            if error.status == 404:
+            if error.status == 404 and error.code not in _NOT_ABOUT_THE_JOB:
                 return None
             raise
-        return self._read(found, Job)
+        return read_job(found, self._named("/jobs"))
 
     async def job(self, job_id: str) -> JobState:
-        return self._read(_inner(await self._call("GET", _job(job_id)), "job"), JobState)
+        return self._job_state(await self._call("GET", _job(job_id)))
 
     async def finish(self, job_id: str, reason: str | None = None) -> JobState:
         body = msgspec.json.encode({} if reason is None else {"reason": reason})
-        return self._read(_inner(await self._call("POST", f"{_job(job_id)}/finish", body=body), "job"), JobState)
+        return self._job_state(await self._call("POST", f"{_job(job_id)}/finish", body=body))
+
+    def _job_state(self, document: dict[str, Any]) -> JobState:
+        return read_answer(inner(document, "job"), JobState, self._named("/jobs"))
 
     async def send_aggregate(self, job_id: str, aggregate: dict[str, object]) -> None:
         await self._call("POST", f"{_job(job_id)}/aggregate", body=msgspec.json.encode(aggregate))
 
     async def run(self, job_id: str, run_id: str) -> RunState:
-        return self._read_run(await self._call("GET", _run(job_id, run_id)))
+        return self._run_state(run_id, await self._call("GET", _run(job_id, run_id)))
 
     async def transition(self, job_id: str, run_id: str, state: str) -> RunState:
         body = msgspec.json.encode({"state": state})
-        return self._read_run(await self._call("POST", f"{_run(job_id, run_id)}/transition", body=body))
+        return self._run_state(run_id, await self._call("POST", f"{_run(job_id, run_id)}/transition", body=body))
 
     async def heartbeat(self, job_id: str, run_id: str, actions_taken: int, checkpoint_step: int) -> RunState:
         body = msgspec.json.encode({"actions_taken": actions_taken, "checkpoint_step": checkpoint_step})
-        return self._read_run(await self._call("POST", f"{_run(job_id, run_id)}/heartbeat", body=body))
+        return self._run_state(run_id, await self._call("POST", f"{_run(job_id, run_id)}/heartbeat", body=body))
 
     async def complete(self, job_id: str, run_id: str, result: RunResult) -> RunState:
         body = msgspec.json.encode(result)
-        return self._read_run(await self._call("POST", f"{_run(job_id, run_id)}/complete", body=body))
+        return self._run_state(run_id, await self._call("POST", f"{_run(job_id, run_id)}/complete", body=body))
+
+    def _run_state(self, run_id: str, document: dict[str, Any]) -> RunState:
+        return read_run(document, run_id, self._named("/jobs"))
+
+    def _named(self, path: str) -> str:
+        return f"{self.address}{self._prefix}{path}"
 
     async def upload(self, job_id: str, run_id: str, name: str, data: bytes, sha256: str) -> bool:
-        headers = {"content-type": "application/octet-stream", "x-checksum-sha256": sha256}
-        found = await self._call(
-            "POST", f"{_run(job_id, run_id)}/uploads", body=data, headers=headers, params={"name": name}
-        )
-        return not found.get("already_there", False)
+        """Ask by checksum first: what is there is not sent again."""
+        path = f"{_run(job_id, run_id)}/uploads/{quote(sha256, safe='')}"
+        try:
+            if (await self._call("GET", path)).get("present") is True:
+                return False
+        except AnsweredNoError as error:
+            # A service that cannot be asked takes the file itself, and says better what is wrong.
+            if error.status not in (404, 405):
+                raise
+        headers = {"content-type": "application/octet-stream"}
+        await self._call("PUT", path, body=data, headers=headers, params={"name": name})
+        return True
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -136,58 +170,79 @@ class RemoteService:
                 async with self._client.stream(
                     method, self._prefix + path, content=body, headers=wanted, params=params
                 ) as answer:
-                    data = await _bounded(answer, what)
-                    return _judge(answer, data, what)
+                    return _judge(answer, await _bounded(answer))
+        except AnsweredNoError as error:
+            raise type(error)(error.status, self._safe(error.code), self._safe(error.message)) from None
+        except UnknownOutcomeError as error:
+            raise UnknownOutcomeError(f"{what}: {self._safe(error)}") from self._cause(error)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol) as error:
-            raise NotSentError(f"{what}: no connection ({type(error).__name__}: {error})") from error
+            raise NotSentError(f"{what}: no connection ({_said(error)})") from error
         except httpx.HTTPError as error:
-            raise UnknownOutcomeError(f"{what}: the answer was lost ({type(error).__name__}: {error})") from error
+            text = self._safe(_said(error))
+            raise UnknownOutcomeError(f"{what}: the answer was lost ({text})") from self._cause(error)
         except TimeoutError as error:
             raise UnknownOutcomeError(f"{what}: no whole answer within {self._total_seconds:g} s") from error
 
-    def _read_run(self, document: dict[str, Any]) -> RunState:
-        return self._read(_inner(document, "run"), RunState)
+    def _safe(self, text: object) -> str:
+        """What a service says, for people: one bounded line without control codes, and never the token: a service, or
+        something between, may repeat what it was sent.
+        """
+        line = "".join(one if one.isprintable() else " " for one in str(text).replace(self._token, "[token]"))
+        return line if len(line) <= MAX_MESSAGE_CHARACTERS else line[:MAX_MESSAGE_CHARACTERS] + "..."
 
-    def _read(self, document: dict[str, Any], record: type[T]) -> T:
-        """Malformed is not a no: what was asked may have happened."""
-        try:
-            return msgspec.convert(document, record)
-        except msgspec.ValidationError as error:
-            raise UnknownOutcomeError(f"{self.address}: the answer is not a {record.__name__}: {error}") from error
+    def _cause(self, error: Exception) -> Exception | None:
+        """The cause to keep, unless its text holds the token."""
+        return None if self._token in str(error) else error
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def normal_address(url: str) -> str:
-    """The service's address without trailing slashes. Raises `InvalidInputError` if it is not http(s) or has a user."""
-    found = urlsplit(url)
-    if found.scheme not in ("http", "https") or not found.hostname:
-        raise InvalidInputError(f"service {url!r} is not an http or https address")
-    if found.username or found.password:
+    """The service's address without trailing slashes. Raises `InvalidInputError` if it is not plain http(s).
+
+    An address with a user or password is refused without being quoted.
+    """
+    try:
+        found = urlsplit(url)
+        user, has_port = found.username or found.password, found.port != 0
+    except ValueError as error:
+        raise InvalidInputError("the service's address is not a URL") from error
+    if user or "@" in found.netloc:
         raise InvalidInputError("the service's address must not carry a user or password; the token is read apart")
+    if found.scheme not in ("http", "https") or not found.hostname or not has_port:
+        raise InvalidInputError(f"service {url!r} is not an http or https address")
+    if found.query or found.fragment or not (url.isascii() and url.isprintable()) or " " in url:
+        raise InvalidInputError(f"service {url!r} has more than scheme, host, port and path")
     return url.rstrip("/")
 
 
-async def _bounded(answer: httpx.Response, what: str) -> bytes:
+async def _bounded(answer: httpx.Response) -> bytes:
     parts: list[bytes] = []
     size = 0
-    async for part in answer.aiter_bytes():
+    if answer.headers.get("content-encoding", "identity") != "identity":
+        raise UnknownOutcomeError("the answer is compressed, which was not asked for")
+    async for part in answer.aiter_raw():
         size += len(part)
         if size > MAX_ANSWER_BYTES:
-            raise UnknownOutcomeError(f"{what}: the answer has more than {MAX_ANSWER_BYTES} bytes")
+            raise UnknownOutcomeError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
         parts.append(part)
     return b"".join(parts)
 
 
-def _judge(answer: httpx.Response, data: bytes, what: str) -> dict[str, Any]:
+def _judge(answer: httpx.Response, data: bytes) -> dict[str, Any]:
+    """The document of a good answer; else which kind of no, or of not knowing, it is."""
     try:
         document = decode(data, limit_bytes=MAX_ANSWER_BYTES) if data else {}
     except DocumentError as error:
         if answer.is_success:
-            raise UnknownOutcomeError(f"{what}: the answer {error}") from error
+            raise UnknownOutcomeError(f"the answer {error}") from error
         document = {}
     if answer.is_success:
         return document
-    if answer.status_code >= 500:
-        raise UnknownOutcomeError(f"{what}: the service failed with {answer.status_code}")
+    if answer.status_code >= 500 and answer.status_code != NOT_IMPLEMENTED:
+        raise UnknownOutcomeError(f"the service failed with {answer.status_code}")
     try:
         facts = msgspec.convert(document, ErrorBody).error
         code, message = facts.code, facts.message
@@ -195,12 +250,6 @@ def _judge(answer: httpx.Response, data: bytes, what: str) -> dict[str, Any]:
         code, message = "unexplained", f"an answer without an error's code and message ({len(data)} bytes)"
     kind = AuthenticationError if answer.status_code in (401, 403) else AnsweredNoError
     raise kind(answer.status_code, code, message)
-
-
-def _inner(document: dict[str, Any], key: str) -> dict[str, Any]:
-    """`{"job": {...}}` and `{"run": {...}}`, or the object itself, as servers of different age answer."""
-    found = document.get(key)
-    return {**document, **found} if isinstance(found, dict) else document
 
 
 def _job(job_id: str) -> str:
