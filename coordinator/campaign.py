@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -41,6 +41,25 @@ class BatchOrder(msgspec.Struct, frozen=True, kw_only=True):
     fail_on: str
     baseline: list[str] | None = None
     simulate: dict[str, Any] | None = None
+    parts: dict[str, int] = {}
+    """What a run may spend: scenario id -> millionths of a dollar. Without an entry: no bound."""
+
+
+class Batch(Protocol):
+    """A batch that plays, as its companion sees it."""
+
+    @property
+    def state(self) -> State: ...
+
+    async def end(self, reason: str, detail: str) -> None: ...
+
+    def end_run(self, reservation_id: str) -> None: ...
+
+
+class Companion(Protocol):
+    """Follows a batch while it plays, and may end it. It is cancelled when the batch has ended."""
+
+    async def follow(self, batch: Batch, /) -> None: ...
 
 
 class CampaignEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +73,12 @@ class CampaignEnd(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-async def play_batch(order: BatchOrder, watch: Watch) -> State:
+async def play_batch(order: BatchOrder, watch: Watch, companion: Companion | None = None) -> State:
     """Play every selection that was not completed; return the last durable state.
 
     `watch` is called with the state a few times a second. The first Ctrl-C (SIGTERM and SIGHUP alike) stops admission
-    and asks the workers to finish their turn, a second one ends them; both are durable stops, not exceptions. Raises
-    what `Coordinator.open` refuses, and what poisons a commit.
+    and asks the workers to finish their turn, a second one ends them; both are durable stops, not exceptions. A
+    `companion` that fails stops the batch. Raises what `Coordinator.open` refuses, and what poisons a commit.
     """
     document, _ = read_document(str(order.manifest_path))
     scenarios = {scenario["id"]: scenario for scenario in document["scenarios"]}
@@ -73,14 +92,19 @@ async def play_batch(order: BatchOrder, watch: Watch) -> State:
             max_lanes=order.lanes,
         )
     )
-    return await _Batch(order, coordinator, scenarios, watch).play()
+    return await _Batch(order, coordinator, scenarios, watch, companion).play()
 
 
 class _Batch:
     """The lanes of one open coordinator."""
 
     def __init__(
-        self, order: BatchOrder, coordinator: Coordinator, scenarios: dict[str, dict[str, Any]], watch: Watch
+        self,
+        order: BatchOrder,
+        coordinator: Coordinator,
+        scenarios: dict[str, dict[str, Any]],
+        watch: Watch,
+        companion: Companion | None,
     ) -> None:
         self._order, self._coordinator, self._scenarios, self._watch = order, coordinator, scenarios, watch
         secrets = sorted(
@@ -91,7 +115,8 @@ class _Batch:
         )
         self._workers: list[WorkerProcess] = []
         self._asked: set[str] = set()
-        self._stopping = False
+        self._companion = companion
+        self._wish: str | None = None
         self._hurried = 0
 
     async def play(self) -> State:
@@ -110,30 +135,33 @@ class _Batch:
                     job=self._job,
                 )
             )
+            following = self._follow()
             while not running.done():
                 came = asyncio.create_task(interrupts.came.wait())
                 await asyncio.wait({running, came}, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 came.cancel()
                 interrupts.came.clear()
                 await self._heed(interrupts)
+                await self._heed_companion(following)
                 self._watch(self._coordinator.state)
+            await _cancelled(following)
             state = await running
             self._watch(state)
         await self._coordinator.close()
         return state
 
     async def _heed(self, interrupts: Interrupts) -> None:
-        if interrupts.count == 0:
-            return
-        if not self._stopping:
-            self._stopping = True
+        if interrupts.count and self._wish is None:
+            self._wish = "interrupted"
             await self._coordinator.stop("canceled", f"{interrupts.name} from the user")
+        if self._wish is None:
+            return
         # A lane that was being launched meanwhile is asked at a later look; a worker that has not begun yet would die
         # of the signal instead of heeding it.
         for worker in self._workers:
             begun = os.path.lexists(os.path.join(worker.run_directory, "begun"))
             if begun and worker.alive and worker.reservation_id not in self._asked:
-                worker.request_stop("interrupted")
+                worker.request_stop(self._wish)
                 self._asked.add(worker.reservation_id)
         while self._hurried < interrupts.count - 1:
             self._hurried += 1
@@ -141,11 +169,48 @@ class _Batch:
                 if worker.reservation_id in self._asked:
                     worker.hurry()
 
+    # -- what a companion sees and may ask for
+
+    def _follow(self) -> asyncio.Task[None] | None:
+        return None if self._companion is None else asyncio.create_task(self._companion.follow(self))
+
+    async def _heed_companion(self, following: asyncio.Task[None] | None) -> None:
+        """A companion that failed can no longer say that the batch must end: then nothing more is started."""
+        if following is not None and following.done() and not following.cancelled() and self._wish is None:
+            error = following.exception()
+            if error is not None:
+                await self.end("coordinator_failure", f"the purchase cannot be followed: {error}")
+
+    @property
+    def state(self) -> State:
+        return self._coordinator.state
+
+    async def end(self, reason: str, detail: str) -> None:
+        """Stop the batch; its workers are asked to end as canceled."""
+        if self._wish is None:
+            self._wish = "canceled"
+            await self._coordinator.stop(reason, detail)
+
+    def end_run(self, reservation_id: str) -> None:
+        """Ask one worker to end as canceled."""
+        for worker in self._workers:
+            if worker.reservation_id == reservation_id and worker.alive and reservation_id not in self._asked:
+                worker.request_stop("canceled")
+                self._asked.add(reservation_id)
+
     def _job(self, permit: Permit) -> bytes:
         scenario, control = self._scenarios[permit.scenario_id], self._order.control_directory
         if self._order.simulate is not None:
             return encode(simulation_job(permit, scenario, self._order.simulate, control_directory=control))
-        return encode(job_for(permit, scenario, project=self._order.project, control_directory=control))
+        return encode(
+            job_for(
+                permit,
+                scenario,
+                project=self._order.project,
+                control_directory=control,
+                budget_microdollars=self._order.parts.get(permit.scenario_id),
+            )
+        )
 
     async def _launch(self, permit: Permit) -> WorkerProcess:
         worker = await self._lanes.launch_only(permit)
@@ -160,6 +225,15 @@ class _Batch:
     async def _retain_failure(self, permit: Permit | None, error: BaseException, phase: str) -> RetainedFailure:
         evidence_path, summary = await self._lanes.retain_failure(permit, error, phase)
         return RetainedFailure(evidence_path=evidence_path, summary=summary)
+
+
+async def _cancelled(task: asyncio.Task[None] | None) -> None:
+    """End a companion, and wait for it. What it failed of has stopped the batch already."""
+    if task is not None:
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()
 
 
 def conclude(order: BatchOrder, state: State) -> CampaignEnd:

@@ -19,11 +19,19 @@ REPORT_SECONDS = 30.0
 SUMMING_SECONDS = 300.0
 
 
-def job_for(permit: Permit, scenario: dict[str, Any], *, project: Path, control_directory: Path) -> Job:
+def job_for(
+    permit: Permit,
+    scenario: dict[str, Any],
+    *,
+    project: Path,
+    control_directory: Path,
+    budget_microdollars: int | None = None,
+) -> Job:
     """The job of one reservation of a playthrough; its key is fresh and exists nowhere else.
 
-    `project` is the folder that a relative `driverConfig` starts from. Raises `RefusedError` for a scenario that this
-    program did not plan, `ConfigurationError` when the game's folder is gone.
+    `project` is the folder that a relative `driverConfig` starts from, `budget_microdollars` what the run may spend.
+    Raises `RefusedError` for a scenario that this program did not plan, `ConfigurationError` when the game's folder is
+    gone.
     """
     playtest = scenario.get("playtest")
     if not isinstance(playtest, dict) or playtest.get("kind") != "play":
@@ -72,6 +80,7 @@ def job_for(permit: Permit, scenario: dict[str, Any], *, project: Path, control_
             # What is new is known when all runs are merged: a run alone fails at no level then.
             fail_on="never" if playtest["failOn"].startswith("new:") else playtest["failOn"],
             record_video=playtest["recordVideo"],
+            budget_microdollars=budget_microdollars,
             build=playtest["build"],
         ),
         secrets=playtest["secrets"],

@@ -26,6 +26,7 @@ from coordinator.configuration import (
     target_name,
 )
 from coordinator.marks import known_findings, read_marks
+from coordinator.prices import action_price
 from coordinator.tables import TableFaults
 from workers.contract import load_persona, persona_names
 
@@ -238,9 +239,11 @@ def _choose_controllers(run: Run, flags: Overrides, faults: TableFaults) -> list
 
 
 def _check_brain(brain: str, model: str | None, controllers: Sequence[str], faults: TableFaults) -> None:
-    if brain not in FREE_BRAINS:
+    if action_price(brain) is None:
         faults.add(
-            "--brain", f"{brain!r} cannot play in this version; {' and '.join(FREE_BRAINS)} can, and cost nothing"
+            "--brain",
+            f"{brain!r} cannot play in this version; {' and '.join(FREE_BRAINS)} can, and cost nothing; scripted:PRICE"
+            " rehearses a paid campaign (PRICE: millionths of a dollar for each action, from 1 to 10000000)",
         )
         return
     if model is not None:

@@ -1,7 +1,7 @@
 """What a worker is asked and what it answers: plain data between processes.
 
 The coordinator writes a `Job`, the worker mirrors `Progress` and delivers once; the run's folder holds a `RunReport`.
-Control files spell their fields in camelCase, report files in snake_case.
+Control files are in camelCase, report files in snake_case.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import msgspec
 
-JOB_VERSION = 1
-DELIVERY_VERSION = 1
+JOB_VERSION = DELIVERY_VERSION = 1
 REPORT_SCHEMA_VERSION = "1.0"
 MAX_DELIVERY_BYTES = 1 << 20
+SPEND_NAME, SCRIPTED_PREFIX = "spend.jsonl", "scripted:"
 ENVIRONMENT_ALLOWED = frozenset(
     {"PATH", "LANG", "LANGUAGE", "TZ", "DISPLAY", "XAUTHORITY", "LD_LIBRARY_PATH", "LIBGL_ALWAYS_SOFTWARE", "GODOT",
      "PLAYWRIGHT_BROWSERS_PATH"}
@@ -88,10 +88,10 @@ class Brief(_Control, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PlayOrder(_Control, frozen=True, kw_only=True):
-    """One playthrough: who plays what, how, for how long.
+    """One playthrough. `persona` is a decoded persona file; `driver_settings` go to the driver as they are.
 
-    `persona` is a decoded persona file; `driver_settings` go to the driver as they are. `known_findings` are signatures
-    that a person marked as intended: signature -> name. `vocabulary` are words for a parser game.
+    `known_findings` are signatures that a person marked as intended: signature -> name. `vocabulary` are words for a
+    parser game. `budget_microdollars` is what the run may spend, in millionths of a dollar; None: no bound.
     """
 
     persona: dict[str, Any]
@@ -111,6 +111,7 @@ class PlayOrder(_Control, frozen=True, kw_only=True):
     known_findings: dict[str, str] = msgspec.field(default_factory=dict)
     fail_on: str = "never"
     record_video: bool = False
+    budget_microdollars: int | None = None
     build: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -271,8 +272,7 @@ def verify_delivery(raw: bytes, key_hex: str, *, job: Job, job_sha256: str) -> D
     asked = {name: getattr(job, name) for name in _ANSWERED} | {"version": DELIVERY_VERSION, "job_sha256": job_sha256}
     wrong = [f"{name} is {answered[name]!r}, not {value!r}" for name, value in asked.items() if answered[name] != value]
     named = {artefact.path for artefact in delivery.artefacts}
-    if len(named) != len(delivery.artefacts):
-        wrong.append("an artefact is named twice")
+    wrong += ["an artefact is named twice"] * (len(named) != len(delivery.artefacts))
     if unvouched := [path for path in delivery.completion.evidence_paths if path not in named]:
         wrong.append(f"evidence without size and SHA-256: {', '.join(unvouched[:3])}")
     if wrong:

@@ -19,6 +19,7 @@ from workers import report as writing
 from workers.brains.registry import UnknownBrainError, make_brain
 from workers.contract import (
     REPORT_SCHEMA_VERSION,
+    SPEND_NAME,
     ControlRun,
     EndReason,
     Finding,
@@ -26,12 +27,12 @@ from workers.contract import (
     PlayResult,
     Progress,
     RunReport,
-    Usage,
 )
 from workers.controllers import MAX_FALL_BACK_SHARE, Controller, ControllerError, Standard, make_controller
 from workers.findings import EvidenceBook, Findings, at_or_above
 from workers.goals import GoalError, goal_test
 from workers.personas import Persona, PersonaError, from_data
+from workers.purse import EmptyPurse, open_purse
 from workers.replays import MAX_REPLAYED_FINDINGS, MAX_SECONDS, SHARE_OF_RUN, Stage, replay
 from workers.session import Desk, Ended, Session, StopRequest
 from workers.transcript import ProgressFile, Transcript, write_private
@@ -91,6 +92,7 @@ class _Run:
         self.began = time.monotonic()
         self.book = EvidenceBook()
         self.findings = Findings(self.book, order.known_findings)
+        self.purse = open_purse(folder, order.brain, order.budget_microdollars)
         self.driver_facts: Mapping[str, Any] = {}
         self.leftovers: list[str] = []
         self.recording = Recording(status="off")
@@ -110,7 +112,7 @@ class _Run:
         try:
             persona = from_data(self.order.persona)
             controller = make_controller(self.order.controller, self.order.brain)
-            brain = make_brain(self.order.brain)
+            brain = make_brain(self.order.brain, self.purse)
             goal = goal_test(self.order.brief.goal_when)
             self._check_driver()
         except (PersonaError, ControllerError, UnknownBrainError, GoalError, DriverStartError) as error:
@@ -163,7 +165,7 @@ class _Run:
                 goal=goal,
                 seed_text=self._seed_text(),
                 desk=desk,
-                stop=self.stop,
+                stop=EmptyPurse(self.stop, self.purse),
                 deadline=self.deadline,
                 max_actions=self.order.max_actions,
             ).run()
@@ -304,7 +306,7 @@ class _Run:
             tested=self._tested(ended),
             timing={"frozen_seconds": 0.0, "game_seconds": 0.0, "brain_seconds": 0.0, **ended.timing,
                     "wall_seconds": time.monotonic() - self.began},
-            usage={"cost_usd": 0, "tokens": 0, "coverage": "complete"},
+            usage=self.purse.facts(),
             persona_limits={} if persona is None else _enforced(persona),
             controller_facts=self.controller_facts,
             counts={**ended.counts, "restarts": ended.restarts, "replay_sessions": self.replay_sessions,
@@ -317,8 +319,7 @@ class _Run:
         write_private(self.folder / "report.json", msgspec.json.format(msgspec.json.encode(report)) + b"\n")
         write_private(self.folder / "report.md", writing.markdown(report).encode())
         write_private(self.folder / "usage.json", msgspec.json.encode(report.usage) + b"\n")
-        if (self.folder / "transcript.jsonl").exists():
-            artefacts.append("transcript.jsonl")
+        artefacts += [name for name in ("transcript.jsonl", SPEND_NAME) if (self.folder / name).exists()]
         failed = outcome in ("failed", "interrupted", "canceled")
         return PlayResult(
             end_reason=ended.end_reason,
@@ -326,7 +327,7 @@ class _Run:
             partial=partial,
             actions_taken=ended.actions_taken,
             artefacts=artefacts,
-            usage=Usage(cost_usd=0, tokens=0, coverage="complete"),
+            usage=self.purse.usage(),
             observed_failure=" ".join(report.summary.split())[:500] if failed else None,
             leftovers=self.leftovers,
         )

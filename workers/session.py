@@ -31,6 +31,7 @@ from workers.findings import Event, EvidenceBook, Findings
 from workers.look import MAX_LABEL_CHARACTERS, Effect, Eyes, Input, Offer, Scene, permitted, readable
 from workers.oracles.bench import Bench
 from workers.personas import Persona
+from workers.purse import StopRequest as StopRequest
 from workers.situation import folded
 from workers.transcript import ProgressFile, Transcript
 
@@ -39,12 +40,6 @@ STUCK_WINDOW_STEPS = 24
 STUCK_DISTINCT = 2
 MAX_REFUSED_IN_A_ROW = 30
 MAX_TIMELINE_ROWS = 20_000
-
-
-class StopRequest(Protocol):
-    """Set by a signal or a stop file; read between two steps."""
-
-    requested: EndReason | None
 
 
 class Reloads(Protocol):
@@ -209,8 +204,9 @@ class Session:
         return effect, new_scene, new_offers
 
     def _reason_to_end(self, observation: Observation, scene: Scene) -> tuple[EndReason, str] | None:
-        if self._stop.requested is not None:
-            return self._stop.requested, "asked to stop"
+        asked = self._stop.requested
+        if asked is not None and asked != "budget":
+            return asked, "asked to stop"
         if self.ended.goal_reached and self._persona.stops_at_goal and not self._persistent:
             return "goal_reached", "the goal was reached"
         if time.monotonic() >= self._deadline:
@@ -221,6 +217,8 @@ class Session:
             return ("goal_reached" if self.ended.goal_reached else "game_exited"), "the game came to its end"
         if asks_for_credentials(observation):
             return "needs_human", "the game asks for credentials, which are never guessed"
+        if asked == "budget":
+            return asked, "the next call could pass the run's budget"
         if self._persistent:
             return None
         if self._patience_spent >= self._persona.limits.patience_steps:

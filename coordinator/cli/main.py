@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from coordinator.client import AuthenticationError
 from coordinator.errors import (
     CanceledError,
     CoordinatorError,
@@ -24,7 +25,8 @@ from coordinator.errors import (
     StorageError,
     UnrecognizedManifestError,
 )
-from coordinator.outcome import CANCELED, ENVIRONMENT, FAILURE, SUCCESS
+from coordinator.outcome import AUTHENTICATION, CANCELED, ENVIRONMENT, FAILURE, SUCCESS
+from coordinator.purchase import NothingBoughtError, PurchaseOpenError
 
 COMMANDS = {
     "demo": "Play the bundled game, offline and free, and show the report.",
@@ -37,9 +39,12 @@ COMMANDS = {
     "findings": "What was found, and what people said about it.",
     "status": "What the newest campaign is doing, from its files.",
     "stop": "Ask a running campaign to stop.",
+    "resume": "Go on with a purchase that did not come to its end.",
+    "budget": "Show or set what the project may spend.",
+    "upload": "Send the files of a purchase that wait to be uploaded.",
     "recover": "Look at, and take over, what a dead coordinator left.",
     "retry": "Write the next attempt of what was not completed, for review.",
-    "verify": "Prove from files that nothing was launched twice.",
+    "verify": "Prove from files that nothing was launched or charged twice.",
     "report": "Build the reports again from the files.",
     "serve": "Offer the priced service to a team.",
 }
@@ -108,6 +113,12 @@ def run(arguments: list[str]) -> int:
         return _refuse(as_json, CANCELED, "canceled", "canceled", {})
     except CanceledError as error:
         return _refuse(as_json, CANCELED, "canceled", f"{error}\n{NOTHING_DONE}", {})
+    except PurchaseOpenError as error:
+        return _refuse(as_json, error.exit_code, "purchase_open", str(error), _detail_of(error))
+    except NothingBoughtError as error:
+        return _refuse(as_json, error.exit_code, _code_of(error), f"{error}\n{NOTHING_DONE}", _detail_of(error))
+    except AuthenticationError as error:
+        return _refuse(as_json, AUTHENTICATION, _code_of(error), f"{error}\n{NOTHING_DONE}", _detail_of(error))
     except _BROKEN as error:
         return _refuse(as_json, FAILURE, _code_of(error), str(error), _detail_of(error))
     except CoordinatorError as error:

@@ -25,15 +25,17 @@ _SEVERITY_STYLE = {"critical": "bad", "major": "bad", "minor": "uneasy", "note":
 def play_and_show(console: Console, campaign: Campaign, order: BatchOrder) -> tuple[int, dict[str, Any]]:
     """Play a batch, show it, build the reports; return exit code and the document of `run --json`."""
     scenarios = {scenario["id"]: scenario for scenario in campaign.read_manifest()["scenarios"]}
-    view = _View(console, scenarios, order.control_directory)
+    view = View(console, scenarios, order.control_directory)
     state = asyncio.run(play_batch(order, view.watch))
     view.finish(state)
     end = conclude(order, state)
-    _show_end(console, campaign, order, end)
+    show_end(console, end, ["nothing was charged"])
+    if end.exit_code == CANCELED:
+        console.say(f"to go on with what was not played: {retry_line(campaign)}")
     return end.exit_code, describe_end(campaign, order, end)
 
 
-class _View:
+class View:
     """Two lanes, live on a terminal; a line at each start and end elsewhere."""
 
     def __init__(self, console: Console, scenarios: dict[str, dict[str, Any]], control: Path) -> None:
@@ -95,7 +97,8 @@ class _View:
         return plain(f"{playtest['persona']} / {playtest['controller']}{repeated}")
 
 
-def _show_end(console: Console, campaign: Campaign, order: BatchOrder, end: CampaignEnd) -> None:
+def show_end(console: Console, end: CampaignEnd, money: Sequence[str]) -> None:
+    """What was found and what it cost; `money` are the lines on that."""
     aggregate = end.aggregate
     console.say(f"\n{console.bold(plain(aggregate.verdict.headline))}")
     console.say(console.dim(f"  {aggregate.verdict.detail}"))
@@ -113,15 +116,18 @@ def _show_end(console: Console, campaign: Campaign, order: BatchOrder, end: Camp
         console.say(f"  {console.bad('failure')}  {plain(failure.summary)}{kept}")
     for warning in end.warnings:
         console.say(f"  {console.uneasy('note')}  {plain(warning)}")
-    console.say("\nnothing was charged")
+    console.say()
+    for line in money:
+        console.say(line)
     for reason in end.reasons:
         console.say(f"exit {reason.exit_code}: {plain(reason.what)}")
-    if end.exit_code == CANCELED:
-        chosen = (
-            "" if campaign.manifest_path.name == "manifest.json" else f" --manifest {shown(campaign.manifest_path)}"
-        )
-        console.say(f"to go on with what was not played: coordinate retry{chosen}")
     console.say(f"\nreport  {console.bold(shown(end.reports.html))}")
+
+
+def retry_line(campaign: Campaign) -> str:
+    """The command that writes the next attempts for review."""
+    named = "" if campaign.manifest_path.name == "manifest.json" else f" --manifest {shown(campaign.manifest_path)}"
+    return f"coordinate retry{named}"
 
 
 def describe_end(campaign: Campaign, order: BatchOrder, end: CampaignEnd) -> dict[str, Any]:
@@ -166,13 +172,13 @@ def _describe_run(row: RunRow, report_directory: Path) -> dict[str, Any]:
     }
 
 
-def show_plan(console: Console, runs: Sequence[dict[str, Any]], lanes: int) -> None:
-    """What will be played, before it is."""
+def show_plan(console: Console, runs: Sequence[dict[str, Any]], lanes: int, price: str = "free") -> None:
+    """What will be played and what it costs, before it is."""
     personas = list(dict.fromkeys(run["playtest"]["persona"] for run in runs))
     controllers = list(dict.fromkeys(run["playtest"]["controller"] for run in runs))
     targets = list(dict.fromkeys(run["playtest"]["target"] for run in runs))
     count = f"{len(runs)} run{'s' * (len(runs) != 1)}"
-    console.say(f"{console.bold(plain(', '.join(targets)))}  {count}, {lanes} at a time, free")
+    console.say(f"{console.bold(plain(', '.join(targets)))}  {count}, {lanes} at a time, {price}")
     console.say(console.dim(f"  {', '.join(personas)} x {', '.join(controllers)}"))
     if len(controllers) > 1:
         console.say(

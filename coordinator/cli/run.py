@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -15,10 +16,13 @@ from coordinator.configuration import ConfigurationError, target_name
 from coordinator.coordinator import utc_now
 from coordinator.errors import InvalidInputError, RefusedError
 from coordinator.files import read_document
-from coordinator.plan import first_attempts, make_manifest
+from coordinator.plan import make_manifest
 from coordinator.planning import campaign_to_play
 from coordinator.project import Campaign
 from coordinator.settings import Overrides, Settings, settle
+
+if TYPE_CHECKING:
+    from coordinator.cli.buying import Order
 
 
 @click.command(
@@ -29,6 +33,14 @@ from coordinator.settings import Overrides, Settings, settle
 @click.option("--control", metavar="DIR", help="The batch's control directory (default: in the campaign's folder).")
 @click.option("--selections", metavar="FILE", help="Play what coordinate retry wrote, in a new batch of its campaign.")
 @click.option("--manifest", metavar="FILE", help="With --selections: the campaign's manifest (default: the newest).")
+@click.option("--max-price", metavar="DOLLARS", help="Refuse a higher price, whatever is answered to questions.")
+@click.option("--budget", metavar="DOLLARS", help="Hold at most this much of the project's budget for the campaign.")
+@click.option("--service", metavar="URL", help="Buy at a remote service (token in PLAYLANE_SERVICE_TOKEN).")
+@click.option("--game", metavar="ID", help="With --service: the game there.")
+@click.option("--upload-video", is_flag=True, help="Record and also upload videos.")
+@click.option("--upload-transcript", is_flag=True, help="Also upload transcripts.")
+@click.option("--dry-upload", is_flag=True, help="Say each file and its bytes, and send nothing.")
+@click.option("--offline-upload", is_flag=True, help="Queue uploads; coordinate upload sends them.")
 @play_options
 @common
 def run_command(
@@ -39,13 +51,15 @@ def run_command(
     control: str | None,
     selections: str | None,
     manifest: str | None,
+    **terms: Any,
 ) -> int:
     """Play, and report: personas play the build in two lanes of supervised processes, findings are replayed.
 
-    Everything here is free. Ctrl-C once: nothing more is started and runs finish their turn; twice: they are ended.
+    The brains offline and random are free. A price is shown and asked about before anything is registered. Ctrl-C once:
+    nothing more is started and runs finish their turn; twice: they are ended. What was bought goes on with resume.
     """
-    from coordinator.campaign import BatchOrder
-    from coordinator.cli.playing import play_and_show, show_plan
+    from coordinator.cli.buying import make_order, quote_only, read_terms, refuse_without_budget
+    from coordinator.cli.playing import show_plan
     from coordinator.cli.report import read_baseline
 
     console, project = session.console, session.project
@@ -56,38 +70,81 @@ def run_command(
         return _play_selections(session, flags, selections, manifest, control)
     if manifest is not None:
         raise ConfigurationError("--manifest", ["goes with --selections; run plans its own campaign otherwise"])
-    settings = settle(project.root, project.read_configuration(), flags)
-    if quote:
-        return _quote(session, settings)
-    baseline = read_baseline(settings.baseline)
-    probe_targets(session, settings)
-    planned = campaign_to_play(project, settings, utc_now())
-    campaign = planned.campaign
-    if campaign is None:
-        raise RefusedError("run: the plan was not written")
-    show_plan(console, planned.document["scenarios"], settings.lanes)
-    console.detail(f"  {shown(campaign.manifest_path)}")
-    order = BatchOrder(
-        manifest_path=campaign.manifest_path,
-        control_directory=control_directory(campaign, control),
-        batch_id=new_batch_id(campaign),
-        selections=first_attempts(planned.document, now=utc_now()),
-        project=project.root,
-        lanes=settings.lanes,
-        fail_on=settings.fail_on,
-        baseline=baseline,
+    agreed, configuration = read_terms(terms), project.read_configuration()
+    if agreed.upload_video:
+        flags = msgspec.structs.replace(flags, record_video=True)
+    settings = settle(project.root, configuration, flags)
+    named = flags.controller is not None or flags.compare_with is not None
+    order = make_order(
+        settings,
+        agreed,
+        make_manifest(settings, campaign_id="quote", now=utc_now())["scenarios"],
+        run_length="long" if flags.long else "standard",
+        controllers_chosen=named or settings.controllers != ["standard"],
+        configured_budget=configuration.run.budget if configuration is not None else None,
     )
-    code, document = play_and_show(console, campaign, order)
-    console.document(document)
-    return code
+    if quote:
+        return quote_only(session, order)
+    baseline = read_baseline(settings.baseline)
+    refuse_without_budget(project, order)
+    probe_targets(session, settings)
+    show_plan(console, order.scenarios, settings.lanes, "free" if order.price.worst == 0 else "at a price")
+    return _buy(session, order, baseline, control)
+
+
+def _buy(session: Session, order: Order, baseline: list[str] | None, control: str | None) -> int:
+    """Quote, ask, journal, register, play, settle. A price that moved is shown and asked again under a new key."""
+    from coordinator.cli.buying import accept, ask_quote, make_options, open_service, show_quote, write_journal
+    from coordinator.cli.carrying import carry_and_show
+    from coordinator.purchase import PriceMovedError
+
+    project, terms, settings = session.project, order.terms, order.settings
+    with asyncio.Runner() as runner:
+        service = open_service(
+            project,
+            url=terms.service,
+            game=terms.game,
+            price=order.price,
+            cap=order.cap,
+            wall_seconds=settings.wall_seconds,
+        )
+        try:
+            accepted: int | None = None
+            while True:
+                estimate = runner.run(ask_quote(service, order))
+                if estimate.estimate_cents:
+                    show_quote(session.console, order, estimate)
+                accept(session, order, estimate, accepted_cents=accepted)
+                accepted = estimate.estimate_cents if accepted is None else min(accepted, estimate.estimate_cents)
+                campaign = campaign_to_play(project, settings, utc_now()).campaign
+                if campaign is None:
+                    raise RefusedError("run: the plan was not written")
+                options = make_options(
+                    order, estimate, baseline=baseline, control=str(control_directory(campaign, control))
+                )
+                file = write_journal(
+                    session, order, service, estimate, manifest_path=campaign.manifest_path, options=options
+                )
+                try:
+                    return carry_and_show(session, runner, file, service)
+                except PriceMovedError as error:
+                    session.console.say(f"the price moved: {error}")
+                finally:
+                    file.close()
+        finally:
+            runner.run(service.close())
 
 
 def _play_selections(
     session: Session, flags: Overrides, selections: str, manifest: str | None, control: str | None
 ) -> int:
     from coordinator.campaign import BatchOrder
+    from coordinator.cli.carrying import chosen_of
     from coordinator.cli.playing import play_and_show, show_plan
     from coordinator.cli.report import planned_level, read_baseline
+    from coordinator.cli.resume import go_on
+    from coordinator.prices import action_price
+    from coordinator.resume import open_journal_of
 
     if flags != Overrides(lanes=flags.lanes, fail_on=flags.fail_on, baseline=flags.baseline):
         raise ConfigurationError(
@@ -101,6 +158,15 @@ def _play_selections(
     if missing:
         raise ConfigurationError(selections, [f"{name} is not in {campaign.manifest_path}" for name in missing])
     lanes = flags.lanes or 2
+    bought = open_journal_of(session.project.root, campaign.manifest_path)
+    if bought is not None:
+        return go_on(session, bought, chosen_of(rows, control=control, lanes=flags.lanes), question=None)
+    brains = sorted({one["playtest"]["brain"] for one in known.values() if action_price(one["playtest"]["brain"])})
+    if brains:
+        raise RefusedError(
+            f"the purchase of {campaign.manifest_path} is settled, and the brain {', '.join(brains)} costs; buy another"
+            " campaign with: coordinate run"
+        )
     show_plan(session.console, [known[one["scenarioId"]] for one in rows], lanes)
     order = BatchOrder(
         manifest_path=campaign.manifest_path,
@@ -128,23 +194,6 @@ def _read_selections(path: str) -> list[dict[str, Any]]:
             f"{path}: selections is not a list of scenarios and attempts, as coordinate retry writes"
         )
     return rows
-
-
-def _quote(session: Session, settings: Settings) -> int:
-    runs = make_manifest(settings, campaign_id="quote", now=utc_now())["scenarios"]
-    console = session.console
-    console.say(f"{len(runs)} runs with the brain {settings.brain}: $0.00, nothing is charged")
-    console.say(console.dim("games, traces and reports stay on this machine; nothing is uploaded"))
-    console.document(
-        {
-            "estimate_cents": 0,
-            "persona_run_count": len(runs),
-            "runs": [{"scenario": run["id"], "cents": 0} for run in runs],
-            "uploads": [],
-            "exit_code": 0,
-        }
-    )
-    return 0
 
 
 def probe_targets(session: Session, settings: Settings) -> None:

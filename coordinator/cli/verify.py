@@ -7,8 +7,9 @@ import msgspec
 
 from coordinator.cli.console import plain
 from coordinator.cli.options import Session, common, example
+from coordinator.money import verify_purchases
 from coordinator.outcome import FAILURE, SUCCESS
-from coordinator.verification import verify
+from coordinator.verification import Verification, verify
 
 
 @click.command("verify", epilog=example("coordinate verify"))
@@ -20,6 +21,12 @@ def verify_command(session: Session, manifest: str | None, control: str | None) 
     console = session.console
     campaign = session.project.campaign_of(manifest)
     found = verify(campaign.manifest_path, control)
+    money = verify_purchases(session.project.root, campaign.manifest_path)
+    found = Verification(
+        problems=[*found.problems, *money.problems],
+        notes=[*found.notes, *money.notes],
+        checked={**found.checked, **money.checked},
+    )
     for problem in found.problems:
         console.say(f"{console.bad('does not fit')}  {plain(problem.where)}: {plain(problem.what)}")
     for note in found.notes:
@@ -28,7 +35,7 @@ def verify_command(session: Session, manifest: str | None, control: str | None) 
     if found.problems:
         console.say(f"{len(found.problems)} contradictions; checked {checked}")
     else:
-        console.say(f"{console.good('everything fits')}: no attempt was launched twice; checked {checked}")
+        console.say(f"{console.good('everything fits')}: nothing was launched or charged twice; checked {checked}")
     code = FAILURE if found.problems else SUCCESS
     console.document({"manifest": str(campaign.manifest_path), **msgspec.to_builtins(found), "exit_code": code})
     return code
