@@ -43,7 +43,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 def probe_bridge(project: Project, path: Path, *, seed: int | None) -> Answer:
     """Start, one reset, one step, close. Raises `CoordinatorError` when no worker could be asked."""
-    delivery, answer = _ask(project, path, "probe", seed, PROBE_SECONDS)
+    return probe_game(project, "cli_stdio", path, read_bridge(path), seed=seed)
+
+
+def probe_game(project: Project, driver: str, place: Path, settings: dict[str, Any], *, seed: int | None) -> Answer:
+    """The short look at any game: does it start, and does it take an input. Raises like `probe_bridge`."""
+    delivery, answer = _ask(project, place, "probe", seed, PROBE_SECONDS, driver=driver, settings=settings)
     if delivery.end_reason != "goal_reached":
         return Answer(fault=_fault(delivery), facts={}, rules=[])
     return Answer(fault=None, facts=answer if isinstance(answer, dict) else {}, rules=[])
@@ -58,13 +63,28 @@ def inspect_bridge(project: Project, path: Path, *, seed: int | None) -> Answer:
 
 
 def _ask(
-    project: Project, path: Path, kind: Literal["probe", "inspect"], seed: int | None, seconds: float
+    project: Project,
+    path: Path,
+    kind: Literal["probe", "inspect"],
+    seed: int | None,
+    seconds: float,
+    *,
+    driver: str = "cli_stdio",
+    settings: dict[str, Any] | None = None,
 ) -> tuple[Delivery, Any]:
     """Run the job in a folder of its own, which is removed again: nothing of it is a result."""
     project.make_store()
     folder = project.store / "asked" / secrets.token_hex(8)
     folder.parent.mkdir(mode=0o700, exist_ok=True)
-    job = bridge_job(kind, path, read_bridge(path), seed=seed, control_directory=folder, wall=seconds)
+    job = bridge_job(
+        kind,
+        path,
+        read_bridge(path) if settings is None else settings,
+        seed=seed,
+        control_directory=folder,
+        wall=seconds,
+        driver=driver,
+    )
     name = {"probe": "probe.json", "inspect": "rules.json"}[kind]
     try:
         delivery = asyncio.run(run_asking_job(folder, job, f"{kind} of {path}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +14,7 @@ import msgspec
 
 from coordinator.configuration import ConfigurationError
 from coordinator.documents import DocumentError, content_sha256, decode
+from coordinator.files import read_users_file
 from coordinator.tables import TableFaults, read_table
 
 MAX_BUILD_FILES = 20_000
@@ -56,7 +58,7 @@ def read_bridge(path: Path) -> dict[str, Any]:
     `python` and `gymnasium`, no command, numbers out of range.
     """
     try:
-        data = path.read_bytes()
+        data = read_users_file(path)
     except OSError as error:
         raise ConfigurationError(str(path), [f"the bridge file cannot be read: {error.strerror}"]) from error
     try:
@@ -128,6 +130,43 @@ def bridge_build(path: Path, patterns: Sequence[str] = ()) -> Build:
             raise _too_large(path, f"has more than {MAX_BUILD_BYTES} bytes")
         rows.append((Path(os.path.relpath(file, base)).as_posix(), size, digest))
     return Build(kind="bridge", ref=path.name, digest=content_sha256(rows), files=len(rows), bytes=total)
+
+
+def command_build(command: Sequence[str], folder: Path, patterns: Sequence[str] = ()) -> Build:
+    """Hash what a terminal's command plays: the program, and the files that the command names with their neighbours.
+
+    Neighbours are the files of the same folder (not below it) where the named file lies in `folder`. With `patterns`
+    (`build_files`, relative to `folder`) the files that these match instead of the neighbours. Raises
+    `ConfigurationError` like `bridge_build`.
+    """
+    named = set(_named_by_command(command, folder))
+    found = set(named)
+    # The program is the game as a rule (and an interpreter's version matters too), wherever it lies.
+    word = command[0] if command else ""
+    program = shutil.which(str(folder / word) if "/" in word else word) if word else None
+    if program is not None:
+        found.add(Path(program).resolve())
+    for pattern in patterns:
+        found.update(one for one in _matches(folder, pattern, folder) if one.is_file() or one.is_symlink())
+    if not patterns:
+        for file in named:
+            if file.is_relative_to(folder.resolve()):
+                found.update(one for one in file.parent.iterdir() if one.is_file() and _belongs(one.name))
+    if len(found) > MAX_BUILD_FILES:
+        raise _too_large(folder, f"has more than {MAX_BUILD_FILES} files")
+    rows = []
+    for file in sorted(found):
+        size, digest = _hash_file(folder, file)
+        rows.append((Path(os.path.relpath(file, folder)).as_posix(), size, digest))
+    rows.append(("command", len(command), content_sha256(list(command))))
+    return Build(
+        kind="terminal", ref=Path(command[0]).name if command else "", digest=content_sha256(rows),
+        files=len(found), bytes=sum(row[1] for row in rows[:-1]),
+    )  # fmt: skip
+
+
+def _belongs(name: str) -> bool:
+    return not name.startswith(".") and name not in SKIPPED_FILES
 
 
 def _matches(base: Path, pattern: str, path: Path) -> list[Path]:

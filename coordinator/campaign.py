@@ -10,11 +10,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from coordinator.builds import bridge_build
+from coordinator.configuration import DRIVERS
 from coordinator.coordinator import Coordinator, utc_now
 from coordinator.documents import encode
 from coordinator.errors import CoordinatorError
 from coordinator.files import read_document
+from coordinator.games import build_of
 from coordinator.interrupts import Interrupts
 from coordinator.jobs import job_for, simulation_job
 from coordinator.lanes import Lanes
@@ -270,11 +271,11 @@ def _changed_builds(order: BatchOrder) -> list[str]:
     warnings: dict[str, str] = {}
     for scenario in document["scenarios"]:
         playtest = scenario.get("playtest") or {}
-        if playtest.get("driver") != "cli_stdio" or playtest["driverConfig"] in warnings:
+        if playtest.get("driver") not in DRIVERS or playtest["driverConfig"] in warnings:
             continue
         path = order.project / playtest["driverConfig"]
         try:
-            now = bridge_build(path, playtest["buildFiles"])
+            now = build_of(playtest["driver"], path, playtest["driverSettings"], playtest["buildFiles"])
         except CoordinatorError as error:
             warnings[playtest["driverConfig"]] = f"the build of {path} cannot be read any more: {error}"
             continue

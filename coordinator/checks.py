@@ -12,10 +12,10 @@ from typing import Literal
 
 import msgspec
 
-from coordinator.builds import bridge_build
 from coordinator.errors import CoordinatorError
+from coordinator.games import read_game
 from coordinator.project import Project
-from coordinator.settings import Overrides, bridge_path, settle
+from coordinator.settings import Overrides, settle
 
 MIN_PYTHON = (3, 11)
 MIN_FREE_BYTES = 1 << 30
@@ -51,7 +51,7 @@ def check_project(project: Project) -> list[Component]:
                 )
             ]
         settings = settle(project.root, configuration, Overrides())
-        builds = [bridge_build(bridge_path(project.root, one), one.build_files) for one in settings.targets]
+        builds = [read_game(project.root, one).build for one in settings.targets]
     except CoordinatorError as error:
         return [Component(name="playlane.toml", status="missing", found=str(error), mend="edit playlane.toml")]
     runs = len(settings.targets) * len(settings.personas) * len(settings.controllers) * settings.repetitions

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,6 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from coordinator.errors import CoordinatorError
+from coordinator.files import read_users_file
 from coordinator.tables import TableFaults, read_table
 from workers.contract import Brief
 
@@ -33,7 +35,7 @@ LONG_RUN_FACTOR = 3
 CONTROLLERS = ("standard", "jev", "rune")
 FREE_BRAINS = ("offline", "random")
 TEXT_DRIVERS = ("cli_stdio", "terminal")
-DRIVERS = ("cli_stdio",)
+DRIVERS = ("cli_stdio", "terminal")
 """Drivers of this version; the configuration knows all names, a plan refuses those that are not here."""
 
 DriverName = Literal["playwright_web", "godot_driver", "webdriver", "cli_stdio", "terminal"]
@@ -107,7 +109,10 @@ class BriefTable(_Written, frozen=True, kw_only=True):
 
 
 class Target(_Written, frozen=True, kw_only=True):
-    """One build to play. Paths are relative to the project's folder."""
+    """One build to play. Paths are relative to the project's folder.
+
+    `command` is for games on a terminal, which run in `path`; `{seed}` in it becomes the run's seed.
+    """
 
     name: Name | None = None
     kind: TargetKind | None = None
@@ -115,6 +120,7 @@ class Target(_Written, frozen=True, kw_only=True):
     url: str | None = None
     driver: DriverName | None = None
     driver_config: str | None = None
+    command: list[str] | str | None = None
     build_files: list[str] = msgspec.field(default_factory=list)
     seed: Seed | None = None
     device: str | None = None
@@ -174,7 +180,7 @@ def read_configuration(path: Path) -> Configuration:
         size = path.stat().st_size
         if size > MAX_CONFIGURATION_BYTES:
             raise ConfigurationError(str(path), [f"is {size} bytes long, more than {MAX_CONFIGURATION_BYTES}"])
-        text = path.read_bytes().decode("utf-8")
+        text = read_users_file(path).decode("utf-8")
     except OSError as error:
         raise ConfigurationError(str(path), [f"cannot be read: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
@@ -222,10 +228,39 @@ def check_target(key: str, target: Target, faults: TableFaults) -> None:
         faults.add(f"{key}.kind", f"{kind} is not played by the driver {driver}; leave one of both out")
     if driver == "cli_stdio" and not (target.driver_config or target.path):
         faults.add(f"{key}.driver_config", "is missing: name the bridge file of the game")
+    if driver == "terminal":
+        _check_terminal(key, target, faults)
+    elif target.command is not None:
+        faults.add(f"{key}.command", f"has no meaning for the driver {driver}; take it out")
     if target.driver_config and target.path and kind == "bridge":
         faults.add(f"{key}.path", "stands beside driver_config; a bridge has one file, name it once")
     if target.brief is not None:
         _check_goal(f"{key}.brief", target.brief.goal_when, faults)
+
+
+def command_words(command: list[str] | str) -> list[str]:
+    """A command as words; a text is split like a shell would, and one that cannot be stays whole (it is refused)."""
+    if not isinstance(command, str):
+        return list(command)
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return [command]
+
+
+def _check_terminal(key: str, target: Target, faults: TableFaults) -> None:
+    if not target.command:
+        faults.add(f"{key}.command", 'is missing: the words that start the game, as in ["python3", "game.py"]')
+    if isinstance(target.command, str):
+        try:
+            shlex.split(target.command)
+        except ValueError as error:
+            faults.add(f"{key}.command", f"cannot be split into words: {error}")
+    if target.prompt is not None:
+        try:
+            re.compile(target.prompt)
+        except re.error as error:
+            faults.add(f"{key}.prompt", f"{target.prompt!r} is no regular expression: {error}")
 
 
 def target_driver(target: Target) -> DriverName:
@@ -234,6 +269,8 @@ def target_driver(target: Target) -> DriverName:
         return target.driver
     if target.kind is not None:
         return DRIVER_OF_KIND[target.kind]
+    if target.command is not None:
+        return "terminal"
     return "cli_stdio" if target.driver_config else "playwright_web"
 
 
@@ -245,14 +282,26 @@ def target_name(target: Target) -> str:
     """The name given, else the last folder or file name of what is played."""
     if target.name:
         return target.name
+    if target.command:
+        return _name_of_command(command_words(target.command))
     place = target.driver_config or target.path or target.url or "target"
     path = Path(place)
     return path.parent.name or path.stem if target_kind(target) == "bridge" else path.stem or "target"
 
 
+def _name_of_command(words: list[str]) -> str:
+    """The program's name; of an interpreter's, the script or module that it runs."""
+    program, *rest = (Path(word).stem for word in words)
+    if _INTERPRETER.fullmatch(program):
+        return next((name for name, word in zip(rest, words[1:], strict=True) if not word.startswith("-")), program)
+    return program or "game"
+
+
 def default_max_actions(driver: str) -> int:
     return DEFAULT_MAX_ACTIONS_TEXT if driver in TEXT_DRIVERS else DEFAULT_MAX_ACTIONS_SCREEN
 
+
+_INTERPRETER = re.compile(r"python[\d.]*|node|ruby|perl|lua[\d.]*|java|sh|bash|frotz|dfrotz")
 
 # -- the brief -------------------------------------------------------------------------------------------------------
 

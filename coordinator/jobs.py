@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from coordinator.builds import bridge_folder
 from coordinator.errors import RefusedError
+from coordinator.games import settings_to_play
 from coordinator.records import Permit
 from workers.contract import JOB_VERSION, Brief, Job, JobKind, Limits, PlayOrder, ProbeOrder
 
@@ -64,7 +64,9 @@ def job_for(
             controller=playtest["controller"],
             brain=playtest["brain"],
             driver=playtest["driver"],
-            driver_settings=driver_settings(project / playtest["driverConfig"], playtest["driverSettings"]),
+            driver_settings=settings_to_play(
+                playtest["driver"], project / playtest["driverConfig"], playtest["driverSettings"]
+            ),
             brief=msgspec.convert(playtest["brief"], Brief),
             max_actions=limits["maxActions"],
             wall_seconds=limits["wallSeconds"],
@@ -74,6 +76,7 @@ def job_for(
             control_run=playtest["controlRun"],
             realtime=playtest["realtime"],
             vocabulary=playtest["vocabulary"],
+            known_findings=playtest.get("knownFindings", {}),
             # What is new is known when all runs are merged: a run alone fails at no level then.
             fail_on="never" if playtest["failOn"].startswith("new:") else playtest["failOn"],
             record_video=playtest["recordVideo"],
@@ -113,16 +116,27 @@ def replay_job(order: dict[str, Any], *, control_directory: Path, wall: float) -
     return msgspec.structs.replace(_asking_job("replay", control_directory, wall), simulate=order)
 
 
-def driver_settings(bridge_path: Path, bridge: dict[str, Any]) -> dict[str, Any]:
-    """The bridge file as the driver takes it: `cwd` is absolute. Raises `ConfigurationError` if it is no folder."""
-    return {**bridge, "cwd": str(bridge_folder(bridge_path, bridge))}
+def replay_finding_job(play: PlayOrder, finding: dict[str, Any], *, control_directory: Path, wall: float) -> Job:
+    """A job that plays a finding's actions again, outside any batch, as `play` had them played."""
+    job = _asking_job("replay", control_directory, wall)
+    return msgspec.structs.replace(job, play=play, simulate={"finding": finding})
 
 
 def bridge_job(
-    kind: JobKind, bridge_path: Path, bridge: dict[str, Any], *, seed: int | None, control_directory: Path, wall: float
+    kind: JobKind,
+    place: Path,
+    settings: dict[str, Any],
+    *,
+    seed: int | None,
+    control_directory: Path,
+    wall: float,
+    driver: str = "cli_stdio",
 ) -> Job:
-    """A job of kind `probe` or `inspect` on a bridge, in a control directory of its own; nothing is registered."""
-    probe = ProbeOrder(driver="cli_stdio", driver_settings=driver_settings(bridge_path, bridge), seed=seed)
+    """A job of kind `probe` or `inspect`, in a control directory of its own; nothing is registered.
+
+    `place` is the bridge file, or for a terminal (`probe` only) the folder of its command.
+    """
+    probe = ProbeOrder(driver=driver, driver_settings=settings_to_play(driver, place, settings), seed=seed)
     return msgspec.structs.replace(_asking_job(kind, control_directory, wall), probe=probe)
 
 

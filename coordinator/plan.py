@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 
 import workers.contract
-from coordinator.builds import Build, bridge_build, read_bridge
 from coordinator.configuration import DEFAULT_SEED, Target, target_driver, target_kind, target_name
 from coordinator.documents import content_sha256, decode, encode, sha256
 from coordinator.errors import RefusedError
+from coordinator.games import Game, read_game
 from coordinator.manifest import same
 from coordinator.records import MANIFEST_VERSION
-from coordinator.settings import Settings, bridge_path, brief_of
+from coordinator.settings import Settings, brief_of
 from workers.contract import REPORT_SCHEMA_VERSION
 
 PRODUCT_LANE = "local-build"
@@ -40,13 +40,12 @@ def make_manifest(settings: Settings, *, campaign_id: str, now: str) -> dict[str
     scenarios: list[dict[str, Any]] = []
     builds: list[str] = []
     for target in settings.targets:
-        path = bridge_path(settings.project, target)
-        build = bridge_build(path, target.build_files)
-        builds.append(build.digest)
+        game = read_game(settings.project, target)
+        builds.append(game.build.digest)
         for repetition in range(1, settings.repetitions + 1):
             for persona in settings.personas:
                 scenarios += [
-                    _scenario(settings, target, path, build, persona, controller, repetition)
+                    _scenario(settings, target, game, persona, controller, repetition)
                     for controller in settings.controllers
                 ]
     ids = [scenario["id"] for scenario in scenarios]
@@ -78,15 +77,14 @@ def make_manifest(settings: Settings, *, campaign_id: str, now: str) -> dict[str
 def _scenario(
     settings: Settings,
     target: Target,
-    path: Path,
-    build: Build,
+    game: Game,
     persona: dict[str, Any],
     controller: str,
     repetition: int,
 ) -> dict[str, Any]:
     name, driver = target_name(target), target_driver(target)
     brief = brief_of(settings, target)
-    bridge = read_bridge(path)
+    build = game.build
     playtest: dict[str, Any] = {
         "kind": "play",
         "target": name,
@@ -96,7 +94,7 @@ def _scenario(
         "brain": settings.brain,
         "model": settings.model,
         "driver": driver,
-        "seed": seed_of(settings, target, repetition, bridge.get("seed_bits", 64)),
+        "seed": seed_of(settings, target, repetition, game.seed_bits),
         "repetition": repetition,
         "limits": {
             "maxActions": settings.max_actions_for(driver),
@@ -111,18 +109,20 @@ def _scenario(
         "build": msgspec.to_builtins(build),
         "brief": msgspec.to_builtins(brief.to_brief()),
         "vocabulary": list(target.vocabulary),
-        "driverConfig": _shown_path(path, settings.project),
+        "driverConfig": _shown_path(game.place, settings.project),
         "buildFiles": list(target.build_files),
-        "driverSettings": bridge,
+        "driverSettings": game.settings,
         "personaDefinition": persona,
         "secrets": target.auth.variables() if target.auth is not None else [],
     }
+    if settings.known_findings:
+        playtest["knownFindings"] = dict(settings.known_findings)
     identity = ".".join((slug(name), slug(persona["name"]), controller, str(repetition)))
     return {
         "id": identity,
         "feature": name,
         "sourceFile": playtest["driverConfig"],
-        "sourceSha256": sha256(path.read_bytes()),
+        "sourceSha256": game.source_sha256,
         "scenarioSha256": content_sha256(playtest),
         "capabilities": [driver, controller],
         "context": brief.start or f"{persona['name']} plays {name} for the first time.",
@@ -151,7 +151,10 @@ def seed_of(settings: Settings, target: Target, repetition: int, seed_bits: int)
 
 def definition_digest(playtest: dict[str, Any]) -> str:
     """Hex SHA-256 over what is played and how; where the files lie, and whether a control run follows, stay out."""
-    return content_sha256({**{key: playtest.get(key) for key in _DIGESTED}, "build": playtest["build"]["digest"]})
+    played = {key: playtest.get(key) for key in _DIGESTED}
+    if "knownFindings" in playtest:
+        played["knownFindings"] = playtest["knownFindings"]
+    return content_sha256({**played, "build": playtest["build"]["digest"]})
 
 
 def grader_digest(fail_on: str) -> str:

@@ -25,6 +25,7 @@ from coordinator.configuration import (
     target_driver,
     target_name,
 )
+from coordinator.marks import known_findings, read_marks
 from coordinator.prices import action_price
 from coordinator.tables import TableFaults
 from workers.contract import load_persona, persona_names
@@ -38,7 +39,10 @@ DEFAULT_BRIEF = BriefTable(
     success="You reach an ending that the game calls a success.",
 )
 # Keys that say something to other kinds of drivers: silently ignoring them would let a user believe they work.
-_MEANINGLESS_FOR_BRIDGE = ("url", "device", "allow_hosts", "auth", "setup", "prompt")
+_MEANINGLESS = {
+    "cli_stdio": ("url", "device", "allow_hosts", "auth", "setup", "prompt"),
+    "terminal": ("url", "device", "allow_hosts", "auth", "setup", "driver_config"),
+}
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +50,8 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 
     driver: str | None = None
     driver_config: str | None = None
+    terminal_command: tuple[str, ...] = ()
+    command_folder: str | None = None
     build_url: str | None = None
     build_dir: str | None = None
     godot_project: str | None = None
@@ -90,6 +96,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     control_run: bool
     realtime: bool
     record_video: bool
+    known_findings: dict[str, str] = msgspec.field(default_factory=dict)
+    """Signature -> name of what a person marked as intended."""
 
     def max_actions_for(self, driver: str) -> int:
         """The limit that was set, else the default of the driver's kind, times the factor of a long run."""
@@ -151,13 +159,15 @@ def settle(project: Path, configuration: Configuration | None, flags: Overrides)
         control_run=run.control_run and not flags.no_control and brain != "random",
         realtime=run.realtime or flags.realtime,
         record_video=flags.record_video,
+        known_findings=known_findings(read_marks(project)),
     )
 
 
 def _choose_targets(
     project: Path, configuration: Configuration | None, flags: Overrides, faults: TableFaults
 ) -> list[Target]:
-    named = {
+    named: dict[str, object] = {
+        "-- COMMAND": flags.terminal_command or None,
         "--build-url": flags.build_url,
         "--build-dir": flags.build_dir,
         "--godot-project": flags.godot_project,
@@ -171,6 +181,8 @@ def _choose_targets(
             faults.add(flag, _not_here("web pages and Godot projects"))
     if flags.driver is not None and flags.driver not in DRIVERS:
         faults.add("--driver", f"{flags.driver}: {_not_here('this driver')}")
+    if flags.terminal_command and len(given) == 1:
+        return [Target(driver="terminal", command=list(flags.terminal_command), path=flags.command_folder)]
     if given:
         if flags.driver_config is None:
             return []
@@ -190,7 +202,7 @@ def _choose_targets(
 def _not_here(what: str) -> str:
     return (
         f"{what} cannot be played by this version, which plays {', '.join(DRIVERS)}: a game that speaks the bridge"
-        " protocol (docs/bridge-protocol.md), named with --driver-config FILE"
+        " protocol (docs/bridge-protocol.md), named with --driver-config FILE, or a text game: run -- COMMAND"
     )
 
 
@@ -286,9 +298,13 @@ def _check_playable(
         return
     if len(controllers) > 1 and driver not in COMPARING_DRIVERS:
         faults.add(key, f"controllers cannot be compared with {driver}, only with {', '.join(COMPARING_DRIVERS)}")
-    for name in _MEANINGLESS_FOR_BRIDGE:
+    for name in _MEANINGLESS[driver]:
         if getattr(target, name):
             faults.add(f"{key}.{name}", f"has no meaning for the driver {driver}; take it out")
+    if flags.driver is not None and flags.driver != driver:
+        faults.add("--driver", f"{flags.driver}: {key} is played by {driver}; leave the flag out, or name another game")
+    if driver == "terminal":
+        return
     try:
         bridge = read_bridge(bridge_path(project, target))
     except ConfigurationError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from drivers.base import Driver
 from drivers.errors import DriverStartError
 
-KNOWN_DRIVERS = ("cli_stdio",)
+KNOWN_DRIVERS = ("cli_stdio", "terminal")
 
 
 def make_driver(name: str) -> Driver:
@@ -14,6 +14,10 @@ def make_driver(name: str) -> Driver:
         from drivers.bridge import BridgeDriver
 
         return BridgeDriver()
+    if name == "terminal":
+        from drivers.terminal import TerminalDriver
+
+        return TerminalDriver()
     raise DriverStartError(
         f"there is no driver {name!r}", found=f"known are: {', '.join(KNOWN_DRIVERS)}", todo="choose one of these"
     )

@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from drivers import make_driver
 from drivers.base import Action, Launch
-from drivers.bridge import BridgeDriver, reset_parameters
+from drivers.bridge import reset_parameters
 from drivers.bridge_file import BridgeConfiguration, read_settings
 from drivers.connection import PROTOCOL, BridgeConnection
 from drivers.errors import DriverError, DriverStartError
@@ -47,14 +48,22 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def probe(
-    settings: Mapping[str, Any], directory: Path, seed: int | None, environment: Mapping[str, str]
+    settings: Mapping[str, Any],
+    directory: Path,
+    seed: int | None,
+    environment: Mapping[str, str],
+    *,
+    driver_name: str = "cli_stdio",
 ) -> ProbeResult:
-    """Start, reset, one step, close. Raises the `DriverError` that a playthrough would meet; leaves nothing behind."""
-    driver = BridgeDriver()
+    """Start, reset, one step, close. Raises the `DriverError` that a playthrough would meet; leaves nothing behind.
+
+    A game on a terminal is started and closed: any line might be one that it acts upon for good.
+    """
+    driver = make_driver(driver_name)
     stepped = False
     try:
         first = await driver.start(Launch(settings=settings, directory=directory, seed=seed, environment=environment))
-        if not first.done and first.moves is None:
+        if not first.done and first.moves is None and driver_name == "cli_stdio":
             stepped = (await driver.act(Action(kind="command", text="look"))).status == "done"
         elif not first.done and first.moves:
             stepped = (await driver.act(Action(kind="choose", move=first.moves[0].id))).status == "done"

@@ -57,7 +57,7 @@ class BridgeConnection:
         command = shlex.join(arguments)
         if not cwd.is_dir():
             raise DriverStartError("the bridge's folder does not exist", command=command, found=str(cwd))
-        program = _find_program(arguments[0], cwd, full_environment)
+        program = find_program(arguments[0], cwd, full_environment)
         if program is None:
             raise DriverStartError(
                 f"the bridge's program {arguments[0]!r} was not found",
@@ -205,7 +205,7 @@ class BridgeConnection:
         return self._failure
 
 
-def _find_program(name: str, cwd: Path, environment: Mapping[str, str]) -> str | None:
+def find_program(name: str, cwd: Path, environment: Mapping[str, str]) -> str | None:
     """The program's path: relative ones from the bridge's folder, plain names by the game's own PATH."""
     if "/" in name:
         return shutil.which(str(cwd / name))

@@ -94,24 +94,7 @@ class GameProcess:
         Raises `OSError` when the command cannot be executed.
         """
         mark = token_hex(16)
-        soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
-        # Inherited by the child: set before it exists, so that not even a crash at once writes its memory to disk.
-        resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
-        try:
-            child = subprocess.Popen(
-                list(command),
-                cwd=directory,
-                env={**environment, MARK_NAME: mark},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-                umask=0o077,
-                close_fds=True,
-            )
-        finally:
-            resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+        child = start_child(command, directory=directory, environment=environment, mark=mark, streams=subprocess.PIPE)
         return cls(child, mark, on_output, on_error)
 
     @property
@@ -235,6 +218,8 @@ class GameProcess:
             data = os.read(descriptor, READ_BYTES)
         except BlockingIOError:
             return False
+        except OSError:
+            data = b""  # a terminal whose other side is gone says EIO instead of an end
         receive = self._readers[descriptor]
         if not data:
             self._loop.remove_reader(descriptor)
@@ -291,6 +276,22 @@ class GameProcess:
         if not can_see_descendants:
             return set()
         return _find_members(self._child.pid, self._mark, frozenset((m.pid, m.start) for m in known))
+
+
+def start_child(
+    command: Sequence[str], *, directory: Path, environment: Mapping[str, str], mark: str, streams: int
+) -> subprocess.Popen[bytes]:
+    """The bare child, for `GameProcess` to own; `streams` is a descriptor for all three, or `subprocess.PIPE`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    # Inherited by the child: set before it exists, so that not even a crash at once writes its memory to disk.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    try:
+        return subprocess.Popen(
+            list(command), cwd=directory, env={**environment, MARK_NAME: mark}, stdin=streams, stdout=streams,
+            stderr=streams, bufsize=0, start_new_session=True, umask=0o077, close_fds=True,
+        )  # fmt: skip
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
 def _settle(future: asyncio.Future[None]) -> None:

@@ -23,6 +23,7 @@ MAX_OFFERS = 200
 MAX_BRIEF_CHARACTERS = 1_000
 RESTART_LABEL = "(start again)"
 PLAYER_NAME = "Playlane Playtester"
+PRESS = "press"
 CUT_MARK = " […]"
 
 Effect = Literal["changed", "nothing", "refused", "restarted", "ended"]
@@ -241,6 +242,7 @@ class Eyes:
         return (
             observation.moves is None
             and not observation.done
+            and all(control.role != "key" for control in observation.controls)
             and "command" in self._kinds
             and "text" in self._persona.inputs.devices
         )
@@ -276,5 +278,7 @@ class Eyes:
         if not control.enabled:
             return []
         name = control.name or control.role
+        if control.role == "key":
+            return [(f"{PRESS} {name}", Input(action=Action(kind="press", key=name)))]
         kind: ActionKind = "click" if "pointer" in self._persona.inputs.devices else "tap"
         return [(f"{kind} {name}", Input(action=Action(kind=kind, ref=control.ref)))]

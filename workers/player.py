@@ -131,6 +131,10 @@ async def play_job(job: Job, stop: StopFlag) -> PlayResult:
         from workers.simulating import simulate
 
         return await simulate(job, run, environment, stop, utc_now)
+    if job.kind == "replay" and job.play is not None:
+        from workers.replaying import replay_finding
+
+        return await replay_finding(job, run, environment, stop)
     if job.kind == "replay":
         from workers.simulating import replay
 
@@ -157,7 +161,7 @@ async def _probe(job: Job, run: Path, environment: Mapping[str, str]) -> PlayRes
 
     assert job.probe is not None
     try:
-        found = await probe(job.probe.driver_settings, run, job.probe.seed, environment)
+        found = await probe(job.probe.driver_settings, run, job.probe.seed, environment, driver_name=job.probe.driver)
     except DriverError as error:
         return _ended("never_started", "failed", [], str(error))
     write_new(run / "probe.json", msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")

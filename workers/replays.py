@@ -52,8 +52,10 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int
 
 
-async def replay(finding: Finding, stage: Stage, *, deadline: float, seed_controlled: bool) -> Replayed:
-    """Stamp a finding and shorten its inputs; `deadline` is a monotonic time that bounds all of it."""
+async def replay(
+    finding: Finding, stage: Stage, *, deadline: float, seed_controlled: bool, shortening: bool = True
+) -> Replayed:
+    """Stamp a finding and (if `shortening`) shorten its inputs; `deadline` is a monotonic time that bounds it all."""
     inputs = [input_from_data(data) for data in finding.actions]
     sessions = 0
     seen: list[str] = []
@@ -81,7 +83,7 @@ async def replay(finding: Finding, stage: Stage, *, deadline: float, seed_contro
         if done == 0:
             return _unplayed(finding, "no time was left", sessions)
     stamp = f"{hits}/{done}" + ("" if seed_controlled else ", seed not controlled")
-    if hits == done:
+    if hits == done and shortening:
         chosen = await _shortened(finding, chosen, seen, stage, deadline, fresh)
     dropped = finding.dropped
     if hits == 0 and seed_controlled and finding.oracle in ("soft_lock", "unreachable_goal"):

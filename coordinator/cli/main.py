@@ -35,7 +35,8 @@ COMMANDS = {
     "plan": "Turn the configuration into a reviewed list of runs.",
     "run": "Play, and report.",
     "simulate": "Play seeded games by the thousand, to measure balance.",
-    "replay": "Play a recorded game again and compare it.",
+    "replay": "Play a recorded game, or a finding, again.",
+    "findings": "What was found, and what people said about it.",
     "status": "What the newest campaign is doing, from its files.",
     "stop": "Ask a running campaign to stop.",
     "resume": "Go on with a purchase that did not come to its end.",
@@ -45,6 +46,7 @@ COMMANDS = {
     "retry": "Write the next attempt of what was not completed, for review.",
     "verify": "Prove from files that nothing was launched or charged twice.",
     "report": "Build the reports again from the files.",
+    "serve": "Offer the priced service to a team.",
 }
 # The disk is not as it should be: somebody has to look, a changed flag does not help.
 _BROKEN = (

@@ -60,7 +60,7 @@ def play_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--driver-config", metavar="FILE", help="The bridge file of a game that speaks the bridge protocol."
         ),
-        click.option("--driver", metavar="NAME", help="How the game is reached (here: cli_stdio)."),
+        click.option("--driver", metavar="NAME", help="How the game is reached (cli_stdio, terminal)."),
         click.option("--build-url", metavar="URL", hidden=True),
         click.option("--build-dir", metavar="DIR", hidden=True),
         click.option("--godot-project", metavar="DIR", hidden=True),

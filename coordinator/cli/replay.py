@@ -1,4 +1,4 @@
-"""`coordinate replay`: a recorded game again, compared step by step."""
+"""`coordinate replay`: a recorded game again, compared step by step; or a finding again, and its stamp."""
 
 from __future__ import annotations
 
@@ -20,15 +20,25 @@ WALL_SECONDS = 600.0
 
 
 @click.command("replay", epilog=example("coordinate replay runs/1/traces/000001.jsonl --driver-config bridge.json"))
-@click.argument("trace", metavar="TRACE")
-@click.option("--driver-config", metavar="FILE", required=True, help="The game's bridge file.")
+@click.argument("trace", metavar="TRACE|RUN/FINDING")
+@click.option("--driver-config", metavar="FILE", help="With a trace: the game's bridge file.")
 @click.option("--config", metavar="FILE", help="The batch's configuration: compared with the recorded one.")
+@click.option("--manifest", metavar="FILE", help="With a finding: its campaign's manifest (default: all).")
 @common
-def replay_command(session: Session, trace: str, driver_config: str, config: str | None) -> int:
+def replay_command(
+    session: Session, trace: str, driver_config: str | None, config: str | None, manifest: str | None
+) -> int:
     """Play a simulation's trace again and compare every state, outcome and metric with what was recorded.
 
-    Exit 0 if it matched, else 1, with the first divergence and what to check.
+    Exit 0 if it matched, else 1, with the first divergence and what to check. RUN/FINDING plays the actions of a
+    finding again, three times from the start, and prints the stamp: exit 0 if it came back, else 1.
     """
+    if driver_config is None:
+        if Path(trace).is_file():
+            raise InvalidInputError(f"{trace}: is a trace; name its game with --driver-config FILE")
+        return _replay_finding(session, trace, manifest)
+    if manifest is not None:
+        raise InvalidInputError("--manifest: goes with RUN/FINDING; a trace names all it needs")
     from coordinator.builds import bridge_folder
     from coordinator.simulation import read_bridge_file, read_configuration_file
 
@@ -48,6 +58,24 @@ def replay_command(session: Session, trace: str, driver_config: str, config: str
     code = 0 if found["matched"] else 1
     _show(session.console, found)
     session.console.document({**found, "exit_code": code})
+    return code
+
+
+def _replay_finding(session: Session, name: str, manifest: str | None) -> int:
+    from coordinator.replaying import replay_finding
+
+    run_id, slash, finding_id = name.partition("/")
+    if not (run_id and slash and finding_id):
+        raise InvalidInputError(
+            f"{name}: is neither a trace nor RUN/FINDING; coordinate findings -v lists findings, simulate --json traces"
+        )
+    found = replay_finding(session.project, run_id, finding_id, manifest)
+    console = session.console
+    word = console.good("reproduced") if found["reproduced"] else console.bad("not reproduced")
+    console.say(f"{word}  {plain(str(found['replay']))}  {plain(str(found['title']))}")
+    console.detail(f"  {found['actions']} actions, {found['sessions']} sessions; before: {plain(str(found['before']))}")
+    code = 0 if found["reproduced"] else 1
+    console.document({**found, "exit_code": code})
     return code
 
 

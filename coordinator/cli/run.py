@@ -19,7 +19,7 @@ from coordinator.files import read_document
 from coordinator.plan import make_manifest
 from coordinator.planning import campaign_to_play
 from coordinator.project import Campaign
-from coordinator.settings import Overrides, Settings, bridge_path, settle
+from coordinator.settings import Overrides, Settings, settle
 
 if TYPE_CHECKING:
     from coordinator.cli.buying import Order
@@ -64,7 +64,8 @@ def run_command(
 
     console, project = session.console, session.project
     if command:
-        raise ConfigurationError("run -- COMMAND", [_no_terminal(command)])
+        # Run where it was typed, which the project's folder may be above.
+        flags = msgspec.structs.replace(flags, terminal_command=command, command_folder=str(Path.cwd()))
     if selections is not None:
         if any(terms.values()):
             raise ConfigurationError("--selections", ["plays within what was bought; it takes no flags of a purchase"])
@@ -199,19 +200,22 @@ def _read_selections(path: str) -> list[dict[str, Any]]:
 
 def probe_targets(session: Session, settings: Settings) -> None:
     """Start, one reset, one step, close of each game, before anything is planned or registered."""
-    from coordinator.asking import probe_bridge
+    from coordinator.asking import probe_game
+    from coordinator.games import read_game
 
-    seen: set[Path] = set()
+    seen: set[tuple[str, str]] = set()
     for target in settings.targets:
-        path = bridge_path(settings.project, target)
-        if path in seen:
+        game = read_game(settings.project, target)
+        if (str(game.place), game.source_sha256) in seen:
             continue
-        seen.add(path)
+        seen.add((str(game.place), game.source_sha256))
         seed = None if settings.no_seed else settings.seed if settings.seed is not None else target.seed
-        answer = probe_bridge(session.project, path, seed=1 if seed is None and not settings.no_seed else seed)
+        seed = 1 if seed is None and not settings.no_seed else seed
+        answer = probe_game(session.project, game.driver, game.place, game.settings, seed=seed)
         if answer.fault is not None:
-            raise ConfigurationError(f"target {target_name(target)}", [f"the bridge does not play: {answer.fault}"])
-        session.console.detail(f"  probed {shown(path)}")
+            what = "the bridge" if game.driver == "cli_stdio" else "the game"
+            raise ConfigurationError(f"target {target_name(target)}", [f"{what} does not play: {answer.fault}"])
+        session.console.detail(f"  probed {shown(game.place)}")
 
 
 def control_directory(campaign: Campaign, named: str | None) -> Path:
@@ -221,10 +225,3 @@ def control_directory(campaign: Campaign, named: str | None) -> Path:
 def new_batch_id(campaign: Campaign) -> str:
     """Random, so that no batch is ever taken for another one of the same campaign."""
     return f"{campaign.name}-{secrets.token_hex(4)}"
-
-
-def _no_terminal(command: tuple[str, ...]) -> str:
-    return (
-        f"{command[0]!r} would be played by the driver terminal, which this version does not have; a game that speaks"
-        " the bridge protocol is played with --driver-config FILE (docs/bridge-protocol.md); examples/ has one to copy"
-    )

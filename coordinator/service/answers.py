@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from coordinator.client import UnknownOutcomeError, UnusableAnswerError
-from coordinator.service.wire import MAX_CENTS, Estimate, Job, RunState
+from coordinator.service.wire import MAX_CENTS, MAX_REPETITIONS, Estimate, Job, Pack, RunState
 
 MAX_ID_CHARACTERS = 200
 MAX_UNITS = 10**6
@@ -31,6 +31,15 @@ def inner(document: dict[str, Any], key: str) -> dict[str, Any]:
     """`{"job": {...}}` and `{"run": {...}}`, or the object itself, as servers of different age answer."""
     found = document.get(key)
     return {**document, **found} if isinstance(found, dict) else document
+
+
+def read_pack(document: dict[str, Any], what: str) -> Pack:
+    """What a service offers. Some tell of repetitions only whether there can be any."""
+    routing = document.get("routing")
+    if isinstance(routing, dict) and isinstance(routing.get("repetitions"), bool):
+        most = MAX_REPETITIONS if routing["repetitions"] else 1
+        document = {**document, "routing": {**routing, "repetitions": most}}
+    return read_answer(document, Pack, what)
 
 
 def read_estimate(document: dict[str, Any], what: str) -> Estimate:

@@ -104,7 +104,7 @@ def _authenticate(request: Request, known: Sequence[bytes]) -> None:
 
 
 async def _body(request: Request) -> bytes:
-    limit = MAX_UPLOAD_BYTES if request.url.path.endswith("/uploads") else MAX_BODY_BYTES
+    limit = MAX_UPLOAD_BYTES if request.method == "PUT" else MAX_BODY_BYTES
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
@@ -178,10 +178,15 @@ async def _complete(service: EmbeddedService, request: Request, body: bytes) -> 
     return {"run": await service.complete(*_ids(request), read_body(body, RunResult)), "report_lint": []}
 
 
+async def _uploaded(service: EmbeddedService, request: Request, body: bytes) -> Any:
+    digest = request.path_params["sha256"]
+    return {"sha256": digest, "present": await service.has_upload(*_ids(request), digest)}
+
+
 async def _upload(service: EmbeddedService, request: Request, body: bytes) -> Any:
-    job_id, run_id = _ids(request)
-    name, digest = request.query_params.get("name", ""), request.headers.get("x-checksum-sha256", "")
-    return {"already_there": not await service.upload(job_id, run_id, name, body, digest)}
+    digest = request.path_params["sha256"]
+    await service.upload(*_ids(request), request.query_params.get("name", digest), body, digest)
+    return {"sha256": digest, "present": True}
 
 
 async def _not_supported(service: EmbeddedService, request: Request, body: bytes) -> Any:
@@ -204,7 +209,8 @@ _ROUTES: list[tuple[str, str, Handler]] = [
     ("POST", f"{_RUN}/transition", _transition),
     ("POST", f"{_RUN}/heartbeat", _heartbeat),
     ("POST", f"{_RUN}/complete", _complete),
-    ("POST", f"{_RUN}/uploads", _upload),
+    ("GET", f"{_RUN}/uploads/{{sha256}}", _uploaded),
+    ("PUT", f"{_RUN}/uploads/{{sha256}}", _upload),
     ("POST", f"{_RUN}/select-action", _not_supported),
     ("POST", f"{_RUN}/model", _not_supported),
 ]

@@ -20,7 +20,7 @@ from coordinator.client import NotSentError, UnknownOutcomeError
 from coordinator.documents import content_sha256, sha256
 from coordinator.errors import InvalidInputError
 from coordinator.service.ledger import Ledger, LedgerCommitError, LedgerError, dollars, post
-from coordinator.service.matrix import MAX_REPETITIONS, Prices, Row, RunPrice, rows_of
+from coordinator.service.matrix import Prices, Row, RunPrice, rows_of
 from coordinator.service.received import (
     MAX_KEY_CHARACTERS,
     check_count,
@@ -33,16 +33,10 @@ from coordinator.service.received import (
     read_body,
     refuse,
 )
-from coordinator.service.settlement import (
-    charge_of,
-    end_state,
-    released_cents,
-    settle_job,
-    settle_run,
-    settle_stalled,
-)
+from coordinator.service.settlement import charge_of, end_state, released_cents, settle_job, settle_run, settle_stalled
 from coordinator.service.wire import (
     CONTROLLERS,
+    MAX_REPETITIONS,
     RUN_STATES,
     Estimate,
     EstimateRequest,
@@ -61,7 +55,6 @@ from coordinator.service.wire import (
 )
 
 __all__ = ["DEFAULT_STALL_SECONDS", "EmbeddedService", "RunPrice"]
-
 DEFAULT_STALL_SECONDS = 24 * 3600
 MAX_SIMULATION_SECONDS = 900.0
 WARN_PERCENT = 80
@@ -97,11 +90,9 @@ class EmbeddedService:
         store: str | os.PathLike[str] | None = None,
     ) -> None:
         self._ledger, self._now, self._game = ledger, now, game
+        free = RunPrice()
         self._prices = Prices(
-            run=run_price or RunPrice(),
-            long_run=long_run_price,
-            simulation=simulation_price or RunPrice(),
-            cap=cap,
+            run=run_price or free, long_run=long_run_price, simulation=simulation_price or free, cap=cap
         )
         self._is_flat, self._personas = is_flat, personas
         self._wall_seconds, self._stall_seconds = wall_seconds, stall_seconds
@@ -205,9 +196,8 @@ class EmbeddedService:
 
     def _find(self, connection: sqlite3.Connection, key: str) -> tuple[str, str, str] | None:
         """Id, hash of the request and game of the job under a key, whichever game it was for."""
-        found: tuple[str, str, str] | None = connection.execute(
-            "SELECT id, request_sha256, game FROM job WHERE idempotency_key = ?", (key,)
-        ).fetchone()
+        query = "SELECT id, request_sha256, game FROM job WHERE idempotency_key = ?"
+        found: tuple[str, str, str] | None = connection.execute(query, (key,)).fetchone()
         return found
 
     async def find_job(self, idempotency_key: str) -> Job | None:
@@ -392,6 +382,13 @@ class EmbeddedService:
                 (run_id, name, sha256, len(data)),
             )
             return cursor.rowcount == 1
+
+    async def has_upload(self, job_id: str, run_id: str, sha256: str) -> bool:
+        """Whether the run has a file with this checksum."""
+        with self._change() as connection:
+            self._run_state(connection, job_id, run_id)
+            query = "SELECT 1 FROM upload WHERE run_id = ? AND sha256 = ?"
+            return bool(connection.execute(query, (run_id, sha256)).fetchall())
 
     async def close(self) -> None:
         self._ledger.close()

@@ -11,6 +11,7 @@ from coordinator.errors import InvalidInputError
 from coordinator.service.ledger import check_amount
 from coordinator.service.wire import (
     CONTROLLERS,
+    MAX_REPETITIONS,
     MODULES,
     RUN_LENGTHS,
     BreakdownRow,
@@ -18,7 +19,6 @@ from coordinator.service.wire import (
     cents,
 )
 
-MAX_REPETITIONS = 100
 MAX_RUNS = 10_000
 MAX_NAME_CHARACTERS = 200
 

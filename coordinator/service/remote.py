@@ -19,7 +19,7 @@ import msgspec
 from coordinator.client import AnsweredNoError, AuthenticationError, NotSentError, UnknownOutcomeError
 from coordinator.documents import DocumentError, decode
 from coordinator.errors import InvalidInputError
-from coordinator.service.answers import inner, read_answer, read_estimate, read_job, read_run
+from coordinator.service.answers import inner, read_answer, read_estimate, read_job, read_pack, read_run
 from coordinator.service.wire import (
     ErrorBody,
     Estimate,
@@ -82,7 +82,7 @@ class RemoteService:
         )
 
     async def pack(self) -> Pack:
-        return read_answer(await self._call("GET", "/pack"), Pack, self._named("/pack"))
+        return read_pack(await self._call("GET", "/pack"), self._named("/pack"))
 
     async def estimate(self, request: EstimateRequest) -> Estimate:
         found = await self._call("POST", "/estimate", body=msgspec.json.encode(request))
@@ -136,11 +136,18 @@ class RemoteService:
         return f"{self.address}{self._prefix}{path}"
 
     async def upload(self, job_id: str, run_id: str, name: str, data: bytes, sha256: str) -> bool:
-        headers = {"content-type": "application/octet-stream", "x-checksum-sha256": sha256}
-        found = await self._call(
-            "POST", f"{_run(job_id, run_id)}/uploads", body=data, headers=headers, params={"name": name}
-        )
-        return found.get("already_there") is not True
+        """Ask by checksum first: what is there is not sent again."""
+        path = f"{_run(job_id, run_id)}/uploads/{quote(sha256, safe='')}"
+        try:
+            if (await self._call("GET", path)).get("present") is True:
+                return False
+        except AnsweredNoError as error:
+            # A service that cannot be asked takes the file itself, and says better what is wrong.
+            if error.status not in (404, 405):
+                raise
+        headers = {"content-type": "application/octet-stream"}
+        await self._call("PUT", path, body=data, headers=headers, params={"name": name})
+        return True
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -17,6 +17,7 @@ FINAL_RUN_STATES = ("succeeded", "failed", "canceled", "budget_exceeded", "skipp
 MODULES = ("persona_playtest", "aggregate_report", "balance_sim")
 CONTROLLERS = ("standard", "jev", "rune")
 RUN_LENGTHS = ("standard", "long")
+MAX_REPETITIONS = 100
 MAX_CENTS = 10**11
 """No amount on the wire is above this: a thousand million dollars is a mistake, not a price."""
 RunLength = Literal["standard", "long"]
@@ -27,7 +28,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Routing(_Body, frozen=True, kw_only=True, omit_defaults=True):
-    """What the service supports. Without `max_personas` that check is skipped."""
+    """What the service supports. Without `max_personas` that check is skipped. `repetitions`: at most so many."""
 
     max_personas: int | None = None
     action_controllers: list[str] | None = None

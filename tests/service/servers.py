@@ -40,7 +40,11 @@ class Served:
         self.service: EmbeddedService
 
     def remote(self, **settings: Any) -> RemoteService:
-        return RemoteService(self.url, **{"game": GAME, "token": TOKEN, **settings})
+        return self.remote_at(self.url, **settings)
+
+    def remote_at(self, url: str, **settings: Any) -> RemoteService:
+        """A client that reaches the service by another address."""
+        return RemoteService(url, **{"game": GAME, "token": TOKEN, **settings})
 
 
 @contextlib.contextmanager
@@ -83,11 +87,12 @@ def served(folder: Path, *, budget: int = DOLLAR, busy_seconds: float = 20.0, **
 
 
 class Scripted:
-    """What a scripted server saw: each request's bytes, headers and body."""
+    """What a scripted server saw: each request's bytes; `received` is set with the first."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.requests: list[bytes] = []
+        self.received = threading.Event()
 
     def remote(self, **settings: Any) -> RemoteService:
         return RemoteService(self.url, **{"game": GAME, "token": TOKEN, **settings})
@@ -113,10 +118,11 @@ def scripted(*scripts: Script) -> Iterator[Scripted]:
                 return
             with connection, contextlib.suppress(OSError):
                 connection.settimeout(LIMIT_SECONDS)
-                request = _whole_request(connection)
+                request = read_request(connection)
                 if not request:
                     continue
                 found.requests.append(request)
+                found.received.set()
                 if number < len(scripts):
                     scripts[number](connection)
 
@@ -131,7 +137,8 @@ def scripted(*scripts: Script) -> Iterator[Scripted]:
         assert not thread.is_alive()
 
 
-def _whole_request(connection: socket.socket) -> bytes:
+def read_request(connection: socket.socket) -> bytes:
+    """Head and body of one request; what came so far if the client goes away."""
     data = b""
     while b"\r\n\r\n" not in data:
         part = connection.recv(65536)
@@ -144,7 +151,10 @@ def _whole_request(connection: socket.socket) -> bytes:
         if line.startswith(b"content-length:"):
             length = int(line.partition(b":")[2])
     while len(body) < length:
-        body += connection.recv(65536)
+        part = connection.recv(65536)
+        if not part:
+            break
+        body += part
     return head + b"\r\n\r\n" + body
 
 

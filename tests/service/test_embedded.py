@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import msgspec
@@ -142,6 +145,42 @@ def test_a_balance_that_is_one_millionth_short_is_refused(make_stage: MakeStage)
     stage.ledger.set_budget(200_000, stage.clock.now())
     stage.register()
     assert stage.money() == (0, 200_000, 0)
+
+
+FULL_DISK = """
+    import asyncio, resource, sys
+    from coordinator.client import UnknownOutcomeError
+    from coordinator.service.embedded import EmbeddedService
+    from coordinator.service.ledger import Ledger
+    from tests.service.stage import PRICE, body_of
+
+    service = EmbeddedService(Ledger(sys.argv[1]), now=lambda: "2030-01-01T00:00:00.000Z", run_price=PRICE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+    try:
+        asyncio.run(service.register("key-1", body_of()))
+    except UnknownOutcomeError as error:
+        print(error)
+"""
+
+
+def test_a_commit_that_fails_on_a_full_disk_is_an_unknown_outcome_and_charges_once(stage: Stage) -> None:
+    """Every file of the process may grow by a few pages only: the registration's commit does not fit."""
+    room = max(one.stat().st_size for one in stage.path.parent.iterdir()) + 8_192
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(stage.path), str(room)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "whether the change was made is not known" in found.stdout
+    stage.money()
+    job = stage.register()
+    assert stage.money() == (800_000, 200_000, 0)
+    assert [one.job_id for one in (stage.register(),)] == [job.job_id]
+    assert stage.ledger.row_counts()["job"] == 1
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b ", "x" * 201, "ü", "a\nb"])

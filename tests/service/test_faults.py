@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from coordinator.client import NotSentError, ServiceError, UnknownOutcomeError
+from coordinator.client import NotSentError, Service, ServiceError, UnknownOutcomeError
 from tests.service.conftest import MakeStage
 from tests.service.faults import (
     DEADLINE_SECONDS,
@@ -92,7 +92,7 @@ async def tried(call: Callable[[], Awaitable[T]]) -> T:
     return await call()
 
 
-async def buy(service: FaultyService, key: str) -> str:
+async def buy(service: Service, key: str) -> str:
     """The least that a client does; how the job ended."""
     quote = await tried(lambda: service.estimate(plan()))
     job = await tried(lambda: service.register(key, body_of(quote.estimate_cents)))

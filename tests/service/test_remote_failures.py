@@ -25,6 +25,7 @@ from coordinator.errors import InvalidInputError
 from coordinator.service.remote import MAX_ANSWER_BYTES, RemoteService, normal_address
 from tests.service.servers import (
     GAME,
+    LIMIT_SECONDS,
     TOKEN,
     Script,
     answer,
@@ -199,8 +200,7 @@ def test_a_canceled_call_is_canceled_and_not_an_error() -> None:
         with scripted(until_gone) as server:
             service = server.remote()
             task = asyncio.ensure_future(registering(service))
-            while not server.requests:
-                await asyncio.wait([task], timeout=0.02)
+            assert await asyncio.to_thread(server.received.wait, LIMIT_SECONDS)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -234,6 +234,19 @@ def test_ids_and_keys_cannot_leave_their_place_in_the_path() -> None:
         f"/api/v1/games/{GAME}/playtest/jobs/..%2F..%2F..%2Fadmin%3Fx%3D1%23",
         f"/api/v1/games/{GAME}/playtest/jobs?idempotency_key=a%26game%3Db",
     ]
+
+
+def test_an_upload_is_asked_for_by_checksum_and_sent_where_it_is_not() -> None:
+    there, missing = answer(200, '{"present": true}'), answer(200, '{"present": false}')
+    cannot_be_asked = answer(404, '{"error": {"code": "not_found", "message": "?"}}')
+    with scripted(there, missing, there, cannot_be_asked, there) as server:
+        sent = [run(closing(server.remote(), CALLS["upload"])) for _ in range(3)]
+    assert sent == [False, True, True]
+    path = f"/api/v1/games/{GAME}/playtest/jobs/job_1/runs/run_1/uploads/{'0' * 64}"
+    assert [request.split(b" HTTP")[0].decode() for request in server.requests] == [
+        f"GET {path}", f"GET {path}", f"PUT {path}?name=a", f"GET {path}", f"PUT {path}?name=a",
+    ]  # fmt: skip
+    assert [request.partition(b"\r\n\r\n")[2] for request in server.requests] == [b"", b"", b"data", b"", b"data"]
 
 
 # -- answered no

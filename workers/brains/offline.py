@@ -15,8 +15,10 @@ import msgspec
 
 from workers.brains.base import MAX_PROPOSALS, Proposal
 from workers.brains.graph import Map, Node
-from workers.brains.words import BOUNDARY_TEXTS, commands, words
-from workers.look import MAX_LABEL_CHARACTERS, RESTART_LABEL, Look, Scene, read_look
+from workers.brains.keyboard import choose_key, is_keyboard
+from workers.brains.menus import menu_of, with_menus
+from workers.brains.parser import choose
+from workers.look import RESTART_LABEL, Look, Scene, read_look
 from workers.oracles.progress import is_load, is_save
 
 NEARNESS = 0.94
@@ -24,11 +26,11 @@ QUIET_INPUTS_TO_BE_SURE = 4
 MIN_USES_TO_BE_SURPRISED = 4
 USUALLY = 0.7
 MAX_SAVES = 4
-BOUNDARY_CHANCE = 0.02
+MAX_LOADS_OF_A_SAVE = 2
 STEPS_BEFORE_LOADING = 2
 SURE_OF_UNDOING = 0.7
 RESTART_FACTOR = 0.45
-TOLD_BONUS = 0.5
+UNFINISHED_FACTOR = 0.02
 
 
 class _Option(msgspec.Struct, kw_only=True):
@@ -47,56 +49,60 @@ class OfflineBrain:
     async def propose(self, look: bytes, rng: random.Random) -> tuple[Proposal, ...]:
         seen = read_look(look)
         offered = seen.scenes[-1].labels
-        chart = Map(seen, lambda scene: _labels(scene, seen))
-        options = _options(seen, chart, offered, rng)
-        chosen: list[_Option] = []
-        for option in sorted(options, key=lambda item: -item.worth):
-            if all(option.first != other.first for other in chosen):
-                chosen.append(option)
-            if len(chosen) == MAX_PROPOSALS:
-                break
+        menu = menu_of(seen.scenes[-1].text) if seen.free_text else {}
+        if seen.free_text and not menu:
+            return _best([_Option(worth=one.worth, first=one.line, why=one.why) for one in choose(seen, rng)], offered)
+        if is_keyboard(offered):
+            keys = choose_key(seen, rng)
+            return _best([_Option(worth=one.worth, first=one.label, why=one.why) for one in keys], offered)
+        if menu:
+            seen = with_menus(seen)
+        chart = Map(seen, _labels)
+        best = _best(_options(seen, chart, seen.scenes[-1].labels, rng), seen.scenes[-1].labels)
         return tuple(
-            Proposal(label=option.first, typed=option.first not in offered, why=option.why) for option in chosen
+            msgspec.structs.replace(one, label=menu[one.label], typed=True) if one.label in menu else one
+            for one in best
         )
 
 
-def _labels(scene: Scene, look: Look) -> tuple[str, ...]:
-    """What can be done in a scene; at a prompt, the commands that its text suggests."""
-    labels = tuple(label for label in scene.labels if label != RESTART_LABEL)
-    if look.free_text and not scene.done:
-        labels += commands(scene.text, look.vocabulary)
-    return labels
+def _best(options: list[_Option], offered: tuple[str, ...]) -> tuple[Proposal, ...]:
+    """The options worth most, each input once; what is not on offer is typed."""
+    chosen: list[_Option] = []
+    for option in sorted(options, key=lambda item: -item.worth):
+        if all(option.first != other.first for other in chosen):
+            chosen.append(option)
+        if len(chosen) == MAX_PROPOSALS:
+            break
+    return tuple(Proposal(label=option.first, typed=option.first not in offered, why=option.why) for option in chosen)
+
+
+def _labels(scene: Scene) -> tuple[str, ...]:
+    """What can be done in a scene."""
+    return tuple(label for label in scene.labels if label != RESTART_LABEL)
 
 
 def _options(look: Look, chart: Map, offered: tuple[str, ...], rng: random.Random) -> list[_Option]:
     here = chart.here
-    labels = _labels(look.scenes[-1], look)
+    labels = _labels(look.scenes[-1])
     can_restart = RESTART_LABEL in offered
     if not labels:
         return [_Option(worth=1.0, first=RESTART_LABEL, why="nothing else to do")] if can_restart else []
     options = _certainty(look, chart, labels, can_restart)
     options += _saves_and_loads(look, chart, labels)
-    if look.free_text and rng.random() < BOUNDARY_CHANCE:
-        typed = {past.did for past in look.past}
-        left = [text for text in BOUNDARY_TEXTS if text[:MAX_LABEL_CHARACTERS] not in typed]
-        if left:
-            options.append(_Option(worth=2.0, first=rng.choice(left), why="a text at the bounds"))
-    hopes = _Hopes(chart, look.brief + " " + look.scenes[0].text, look.free_text)
+    hopes = _Hopes(chart)
     distances, firsts = _walk(chart, can_restart)
+    restart_factor = _restart_factor(look, chart, distances, firsts)
     for node, distance in distances.items():
         if node in chart.done:
             continue
-        near = NEARNESS**distance * (RESTART_FACTOR if firsts.get(node) == RESTART_LABEL else 1.0)
+        near = NEARNESS**distance * (restart_factor if firsts.get(node) == RESTART_LABEL else 1.0)
         todo = labels if node == here else chart.labels.get(node, ())
-        for rank, label in enumerate(todo):
+        for label in todo:
             if is_save(label) or is_load(label):
                 continue
             tries = chart.tried(node, label)
             if tries == 0:
                 worth, why = hopes.of(label) * near, "not tried here"
-                if look.free_text:
-                    # Commands come with the likeliest first: there are too many to try them all with equal zeal.
-                    worth *= 1.2 - 0.8 * rank / len(todo)
             else:
                 changed = sum(n for after, n in chart.edges[(node, label)].items() if after != node)
                 worth = 0.02 * near * (0.2 + changed / tries) / (1 + tries) ** 1.5
@@ -112,42 +118,22 @@ def _verb(label: str) -> str:
     return label.split(" ", 1)[0].lower()
 
 
-def _noun(label: str) -> str:
-    return label.rsplit(" ", 1)[-1].lower()
-
-
 class _Hopes:
     """The chance that a label brings something new, from what it and its first word brought so far."""
 
-    def __init__(self, chart: Map, told: str, typed: bool) -> None:
+    def __init__(self, chart: Map) -> None:
         self._chart = chart
-        self._typed = typed
-        self._nouns: dict[str, tuple[int, int]] = {}
-        self._told = frozenset(words(told))
         self._verbs: dict[str, tuple[int, int]] = {}
         for label, (times, brought, _) in chart.brought.items():
             done, new = self._verbs.get(_verb(label), (0, 0))
             self._verbs[_verb(label)] = (done + times, new + brought)
-            done, new = self._nouns.get(_noun(label), (0, 0))
-            self._nouns[_noun(label)] = (done + times, new + brought)
 
     def of(self, label: str) -> float:
         done, new = self._verbs.get(_verb(label), (0, 0))
         by_verb = (1.5 + new) / (2.5 + done)
-        if self._typed:
-            # At a prompt most commands are made up: a verb that failed on one thing says little about another thing.
-            done, new = self._nouns.get(_noun(label), (0, 0))
-            by_verb = (by_verb + 2 * (1.5 + new) / (2.5 + done)) / 3
         times, brought, _ = self._chart.brought.get(label, (0, 0, 0))
         chance = (3 * by_verb + brought) / (3 + times)
-        chance *= 1.4 if times == 0 else 1.0
-        if not self._typed:
-            return chance
-        # Among made-up commands, those with words of the opening text (a task, a rumour) are likelier to matter.
-        said = words(label)
-        named = said[1:] or said
-        share = sum(word in self._told for word in named) / len(named) if named else 0.0
-        return chance * (1 + TOLD_BONUS * share)
+        return chance * (1.4 if times == 0 else 1.0)
 
 
 def _walk(chart: Map, can_restart: bool) -> tuple[dict[Node, int], dict[Node, str]]:
@@ -183,6 +169,21 @@ def _walk(chart: Map, can_restart: bool) -> tuple[dict[Node, int], dict[Node, st
     return distances, firsts
 
 
+def _restart_factor(look: Look, chart: Map, distances: dict[Node, int], firsts: dict[Node, str]) -> float:
+    """What a new start is worth beside going on here.
+
+    Little, while something is untried in a part of the game that is left for good by starting again: the whole way
+    back would have to be gone once more for it, and a part that is finished tells that nothing leads on from it.
+    """
+    inside = [node for node in distances if firsts.get(node) != RESTART_LABEL and node not in chart.done]
+    if look.free_text or chart.start in inside:
+        return RESTART_FACTOR
+    left = sum(
+        not chart.tried(node, label) and not is_save(label) for node in inside for label in chart.labels.get(node, ())
+    )
+    return UNFINISHED_FACTOR if left else RESTART_FACTOR
+
+
 def _certainty(look: Look, chart: Map, labels: tuple[str, ...], can_restart: bool) -> list[_Option]:
     """When nothing happens any more though it used to: make sure that nothing listed works, then start again."""
     quiet: list[str] = []
@@ -196,7 +197,7 @@ def _certainty(look: Look, chart: Map, labels: tuple[str, ...], can_restart: boo
         worked_here = any(node != before for node in chart.edges[(before, past.did)])
         times, _, changed = chart.brought.get(past.did, (0, 0, 0))
         surprised = surprised or worked_here or (times >= MIN_USES_TO_BE_SURPRISED and changed >= USUALLY * times)
-    if look.free_text or not quiet or not (surprised or len(quiet) > 2 * len(labels)):
+    if not quiet or not (surprised or len(quiet) > 2 * len(labels)):
         return []
     rounds = max(2 if told else 1, -(-QUIET_INPUTS_TO_BE_SURE // len(labels)))
     counts = {label: quiet.count(label) for label in labels}
@@ -213,12 +214,12 @@ def _certainty(look: Look, chart: Map, labels: tuple[str, ...], can_restart: boo
 def _saves_and_loads(look: Look, chart: Map, labels: tuple[str, ...]) -> list[_Option]:
     """Save where it is new, go on for a few steps, load: what a tester does wherever the game offers it."""
     saved_at: Node | None = None
-    changes = saves = loads = 0
+    changes = saves = loads = 0  # loads of the save that stands, changes since it was made or loaded
     for past in look.past:
         if past.effect == "restarted":
-            saved_at = None
+            saved_at, loads = None, 0
         elif is_save(past.did):
-            saved_at, changes, saves = chart.of_scene[past.before], 0, saves + 1
+            saved_at, changes, saves, loads = chart.of_scene[past.before], 0, saves + 1, 0
         elif is_load(past.did):
             loads += changes >= STEPS_BEFORE_LOADING
             changes = 0
@@ -226,7 +227,9 @@ def _saves_and_loads(look: Look, chart: Map, labels: tuple[str, ...]) -> list[_O
             changes += chart.of_scene[past.before] != chart.of_scene[past.after]
     options = []
     for label in labels:
-        if is_load(label) and saved_at not in (None, chart.here) and changes >= STEPS_BEFORE_LOADING:
+        # Each load throws away the way gone since the save: a few of one save tell what there is to tell.
+        due = changes >= STEPS_BEFORE_LOADING and loads < MAX_LOADS_OF_A_SAVE
+        if is_load(label) and saved_at not in (None, chart.here) and due:
             options.append(_Option(worth=2.5 / (1 + 3 * loads), first=label, why="load after going on"))
         if is_save(label) and saves < MAX_SAVES and not chart.tried(chart.here, label):
             options.append(_Option(worth=1.2, first=label, why="save before going on"))

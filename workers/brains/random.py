@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from workers.brains.base import MAX_PROPOSALS, Proposal
+from workers.brains.menus import menu_of
 from workers.brains.words import commands
 from workers.look import RESTART_LABEL, read_look
 
@@ -12,7 +13,8 @@ from workers.look import RESTART_LABEL, read_look
 class RandomBrain:
     """Draws among the offers with equal chances; starts again only when nothing else is offered.
 
-    At a free-text prompt it draws among the same commands that `offline` would consider.
+    At a free-text prompt it draws among the numbers of the menu that the text lists, else among commands made of the
+    text's words.
     """
 
     name = "random"
@@ -22,7 +24,8 @@ class RandomBrain:
         scene = seen.scenes[-1]
         options = [Proposal(label=label) for label in scene.labels if label != RESTART_LABEL]
         if seen.free_text:
-            options += [Proposal(label=text, typed=True) for text in commands(scene.text, seen.vocabulary)]
+            lines = menu_of(scene.text).values() or commands(scene.text, seen.vocabulary)
+            options += [Proposal(label=text, typed=True) for text in lines]
         if not options:
             options = [Proposal(label=label) for label in scene.labels]
         return tuple(rng.sample(options, min(MAX_PROPOSALS, len(options))))

@@ -127,6 +127,14 @@ def commands(text: str, vocabulary: tuple[str, ...] = ()) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))[:MAX_COMMANDS]
 
 
+@lru_cache(maxsize=4_096)
+def nouns_of(text: str) -> tuple[str, ...]:
+    """Words of a text that may name a thing, in their order, at most `MAX_NOUNS`."""
+    return tuple(word for word in dict.fromkeys(words(text)) if word not in _STOP and word not in DIRECTIONS)[
+        :MAX_NOUNS
+    ]
+
+
 def _unsaid(words: Iterable[str], seen: set[str]) -> list[str]:
     """Words that the text itself names come first."""
     return sorted(words, key=lambda word: word not in seen)

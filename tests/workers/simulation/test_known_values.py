@@ -100,7 +100,7 @@ def test_a_few_games_come_out_right(tmp_path: Path, row: Row) -> None:
     check(tmp_path, row, 400, 1)
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 @pytest.mark.parametrize("row", list(table()), ids=lambda row: f"{row[0]}-{'-'.join(row[2])}")
 def test_a_hundred_thousand_games_come_out_right(tmp_path: Path, row: Row) -> None:
     check(tmp_path, row, 100_000, 2)
