@@ -27,7 +27,7 @@ from coordinator.files import Files, read_bounded
 from coordinator.journal import JournalFile
 from coordinator.quote import PlanMismatchError, assign_runs
 from coordinator.results import Standing
-from coordinator.service.wire import FINAL_RUN_STATES, JobState, RunResult, RunState
+from coordinator.service.wire import FINAL_RUN_STATES, RUN_STATES, JobState, RunResult, RunState
 from coordinator.steps import is_answered, may_send_again, open_runs, undelivered
 
 RETRY_SECONDS = (1.0, 2.0, 4.0)
@@ -268,7 +268,7 @@ class Purchase:
             raise self.open_error(str(error), AUTHENTICATION) from error
         except ServiceError as error:
             raise self.open_error(f"the job is not settled yet: {error}") from error
-        if found.state == "open":
+        if found.state == "open" or found.state in RUN_STATES:
             raise self.open_error("the service answered the end of the job, but left it open")
         self.settled(found)
         return found
