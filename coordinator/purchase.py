@@ -146,7 +146,8 @@ class Purchase:
         if error.code == "idempotency_conflict" or await self._looked_up() is not None:
             return
         self.abandon(error.code)
-        kind = PriceMovedError if error.code == "price_changed" else NothingBoughtError
+        # Services have their own words for it; a 409 to a key that is not known can only be about the price.
+        kind = PriceMovedError if error.status == 409 else NothingBoughtError
         raise kind(str(error)) from error
 
     def abandon(self, why: str) -> None:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from coordinator.cli.buying import Order
 
 
+MAX_PRICINGS = 3
+"""How often a price that moves is shown and asked about in one command."""
+
+
 @click.command(
     "run", epilog=example("coordinate run --driver-config my-game/bridge.json --personas all --fail-on major")
 )
@@ -112,7 +116,7 @@ def _buy(session: Session, order: Order, baseline: list[str] | None, control: st
         )
         try:
             accepted: int | None = None
-            while True:
+            for tries in range(1, MAX_PRICINGS + 1):
                 estimate = runner.run(ask_quote(service, order))
                 if estimate.estimate_cents:
                     show_quote(session.console, order, estimate)
@@ -130,9 +134,12 @@ def _buy(session: Session, order: Order, baseline: list[str] | None, control: st
                 try:
                     return carry_and_show(session, runner, file, service)
                 except PriceMovedError as error:
+                    if tries == MAX_PRICINGS:
+                        raise
                     session.console.say(f"the price moved: {error}")
                 finally:
                     file.close()
+            raise RefusedError("run: no price stood long enough to be paid")
         finally:
             runner.run(service.close())
 
