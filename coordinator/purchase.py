@@ -22,7 +22,14 @@ from coordinator.client import (
     UnknownOutcomeError,
 )
 from coordinator.documents import encode, sha256
-from coordinator.errors import CoordinatorError
+from coordinator.failures import (
+    AUTHENTICATION,
+    ENVIRONMENT,
+    FAILURE,
+    NothingBoughtError,
+    PriceMovedError,
+    PurchaseOpenError,
+)
 from coordinator.files import Files, read_bounded
 from coordinator.journal import JournalFile
 from coordinator.quote import PlanMismatchError, assign_runs
@@ -32,30 +39,9 @@ from coordinator.steps import is_answered, may_send_again, open_runs, undelivere
 
 RETRY_SECONDS = (1.0, 2.0, 4.0)
 MAX_RESULT_BYTES = 4 << 20
-FAILURE, ENVIRONMENT, AUTHENTICATION = 1, 3, 4
 
 T = TypeVar("T")
 Wait = Callable[[float], Awaitable[None]]
-
-
-class PurchaseOpenError(CoordinatorError):
-    """Something failed after the registration was durable; the purchase goes on with the line that the message has."""
-
-    def __init__(self, what: str, *, path: str, key: str, exit_code: int = FAILURE) -> None:
-        self.path, self.key, self.exit_code = path, key, exit_code
-        super().__init__(f"{what}\nThe purchase is kept in {path}; go on with: coordinate resume {key}")
-
-
-class NothingBoughtError(CoordinatorError):
-    """The service said no, or does not know the key: nothing was registered or charged, and the journal is closed."""
-
-    def __init__(self, what: str, *, exit_code: int = ENVIRONMENT) -> None:
-        self.exit_code = exit_code
-        super().__init__(what)
-
-
-class PriceMovedError(NothingBoughtError):
-    """The price is not the one that was confirmed any more: to be shown and asked again, under a new key."""
 
 
 class Purchase:

@@ -25,8 +25,8 @@ from coordinator.errors import (
     StorageError,
     UnrecognizedManifestError,
 )
+from coordinator.failures import NothingBoughtError, PurchaseOpenError
 from coordinator.outcome import AUTHENTICATION, CANCELED, ENVIRONMENT, FAILURE, SUCCESS
-from coordinator.purchase import NothingBoughtError, PurchaseOpenError
 
 COMMANDS = {
     "demo": "Play the bundled game, offline and free, and show the report.",
