@@ -14,6 +14,7 @@ import msgspec
 
 from coordinator.configuration import ConfigurationError
 from coordinator.documents import DocumentError, content_sha256, decode
+from coordinator.files import read_users_file
 from coordinator.tables import TableFaults, read_table
 
 MAX_BUILD_FILES = 20_000
@@ -57,7 +58,7 @@ def read_bridge(path: Path) -> dict[str, Any]:
     `python` and `gymnasium`, no command, numbers out of range.
     """
     try:
-        data = path.read_bytes()
+        data = read_users_file(path)
     except OSError as error:
         raise ConfigurationError(str(path), [f"the bridge file cannot be read: {error.strerror}"]) from error
     try:

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from coordinator.errors import CoordinatorError
+from coordinator.files import read_users_file
 from coordinator.tables import TableFaults, read_table
 from workers.contract import Brief
 
@@ -179,7 +180,7 @@ def read_configuration(path: Path) -> Configuration:
         size = path.stat().st_size
         if size > MAX_CONFIGURATION_BYTES:
             raise ConfigurationError(str(path), [f"is {size} bytes long, more than {MAX_CONFIGURATION_BYTES}"])
-        text = path.read_bytes().decode("utf-8")
+        text = read_users_file(path).decode("utf-8")
     except OSError as error:
         raise ConfigurationError(str(path), [f"cannot be read: {error.strerror}"]) from error
     except UnicodeDecodeError as error:

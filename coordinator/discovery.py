@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from coordinator.files import read_users_file
+
 MAX_FOLDERS = 400
 MAX_DEPTH = 3
 MAX_BRIDGE_BYTES = 64_000
@@ -49,7 +51,7 @@ def _is_bridge(path: Path) -> bool:
     try:
         if path.stat().st_size > MAX_BRIDGE_BYTES:
             return False
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_users_file(path))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(value, dict) and bool(value.get("command"))

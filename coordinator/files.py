@@ -20,6 +20,7 @@ from coordinator.errors import DamagedError, InvalidInputError, StorageError
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
+MAX_USERS_FILE_BYTES = 16 << 20
 
 
 class Operations:
@@ -229,6 +230,16 @@ def read_bounded(path: str, limit_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
             return b"".join(parts)
     finally:
         os.close(descriptor)
+
+
+def read_users_file(path: str | os.PathLike[str], limit_bytes: int = MAX_USERS_FILE_BYTES) -> bytes:
+    """A file that a user named, links followed. Raises OSError, also for what is no regular file or too large."""
+    try:
+        return read_bounded(os.path.realpath(path), limit_bytes)
+    except StorageError as error:
+        raise OSError(error.errno, str(error)) from error
+    except DamagedError as error:
+        raise OSError(errno.EINVAL, str(error)) from error
 
 
 def read_document(path: str, limit_bytes: int = MAX_DOCUMENT_BYTES) -> tuple[dict[str, Any], bytes]:

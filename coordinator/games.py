@@ -13,6 +13,7 @@ import msgspec
 from coordinator.builds import Build, bridge_build, bridge_folder, command_build, read_bridge
 from coordinator.configuration import ConfigurationError, Target, command_words, target_driver
 from coordinator.documents import content_sha256, sha256
+from coordinator.files import read_users_file
 from coordinator.settings import bridge_path
 
 DEFAULT_SEED_BITS = 64
@@ -50,7 +51,7 @@ def read_game(project: Path, target: Target) -> Game:
         place=path,
         settings=bridge,
         build=bridge_build(path, target.build_files),
-        source_sha256=sha256(path.read_bytes()),
+        source_sha256=sha256(read_users_file(path)),
         seed_bits=bridge.get("seed_bits", DEFAULT_SEED_BITS),
     )
 

@@ -15,7 +15,7 @@ from coordinator.commit import read_sealed
 from coordinator.configuration import ConfigurationError
 from coordinator.documents import DocumentError, content_sha256, decode, encode, seal
 from coordinator.errors import InvalidInputError, RefusedError
-from coordinator.files import Files, read_bounded
+from coordinator.files import Files, read_users_file
 from coordinator.plan import PRODUCT_LANE, first_attempts
 from coordinator.project import Campaign, Project, campaign_id
 from coordinator.records import MANIFEST_VERSION, State
@@ -93,7 +93,7 @@ def read_order(
 def read_configuration_file(path: Path) -> dict[str, Any]:
     """A checked `simulation.json` as it was written. Raises `ConfigurationError` naming the key."""
     try:
-        data = path.read_bytes()
+        data = read_users_file(path)
         batch_configuration.load(data, origin=str(path))
         return decode(data)
     except OSError as error:
@@ -105,9 +105,9 @@ def read_configuration_file(path: Path) -> dict[str, Any]:
 def read_bridge_file(path: Path) -> dict[str, Any]:
     """A decoded bridge file of any form. Raises `ConfigurationError`; what it says is checked by the worker."""
     try:
-        return decode(read_bounded(str(path.absolute()), MAX_BRIDGE_BYTES), limit_bytes=MAX_BRIDGE_BYTES)
-    except FileNotFoundError as error:
-        raise ConfigurationError(str(path), ["the bridge file does not exist"]) from error
+        return decode(read_users_file(path, MAX_BRIDGE_BYTES), limit_bytes=MAX_BRIDGE_BYTES)
+    except OSError as error:
+        raise ConfigurationError(str(path), [f"the bridge file cannot be read: {error.strerror}"]) from error
     except DocumentError as error:
         raise ConfigurationError(str(path), [f"the bridge file {error}"]) from error
 

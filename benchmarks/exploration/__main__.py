@@ -17,7 +17,7 @@ from benchmarks.exploration.recall import (
     found_per_seed,
     median,
     recall,
-    run,
+    run_all,
     sign_test,
     textworld,
 )
@@ -35,7 +35,7 @@ def show_recall(shift: int) -> None:
         print(f"{brain}: found per seed {found_per_seed(found)} of {len(ORACLES)}, median actions {median(found):g}")
     won, lost, p = sign_test(list(arms["offline"].values()), list(arms["random"].values()))
     print(f"sign test over seeds x bugs: offline better {won}, worse {lost}, p = {p:.2g}")
-    clean = [run("offline", cavern(None), seed).report for seed in SEEDS]
+    clean = [played.report for played in run_all([("offline", cavern(None), seed) for seed in SEEDS])]
     print(f"findings with all bugs switched off: {sum(len(report.findings) for report in clean)}\n")
 
 
@@ -45,7 +45,7 @@ def show_quests(number: int) -> None:
         settings = textworld(Path(name))
         means = {}
         for brain in ("offline", "random"):
-            runs = [run(brain, settings, seed) for seed in QUESTS[:number]]
+            runs = run_all([(brain, settings, seed) for seed in QUESTS[:number]])
             serious = [f for r in runs for f in r.report.findings if f.severity in ("critical", "major")]
             means[brain] = statistics.fmean(r.best_progress for r in runs)
             print(f"TextWorld, {brain}: mean share of the score {means[brain]:.3f}, serious findings {len(serious)}")

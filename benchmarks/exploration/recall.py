@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ ORACLES: Mapping[str, frozenset[str]] = {
 """Planted bug -> the oracles that name it."""
 
 NOT_FOUND = ACTIONS + 1
+PROCESSES = 2
 
 
 class _NoStop:
@@ -84,6 +87,12 @@ def run(brain: str, settings: dict[str, Any], seed: int) -> Run:
     return Run(report=report, best_progress=max((value for value in values if value is not None), default=0.0))
 
 
+def run_all(asked: Sequence[tuple[str, dict[str, Any], int]]) -> list[Run]:
+    """Play (brain, settings, seed) each as `run` does, two at a time in processes of their own; in the order asked."""
+    with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(run, *zip(*asked, strict=True)))
+
+
 def cavern(bug: str | None, shift: int = 0) -> dict[str, Any]:
     """Bridge settings of the example with one planted bug switched on, its gate moved by `shift`."""
     extra = ([] if bug is None else ["--bugs", bug]) + ([] if shift == 0 else ["--shift", str(shift)])
@@ -111,11 +120,9 @@ def actions_to_find(bug: str, report: RunReport) -> int:
 
 def recall(brain: str, shift: int = 0) -> dict[tuple[str, int], int]:
     """(bug, seed) -> actions to find it, each bug alone in the game."""
-    return {
-        (bug, seed): actions_to_find(bug, run(brain, cavern(bug, shift), seed).report)
-        for bug in ORACLES
-        for seed in SEEDS
-    }
+    pairs = [(bug, seed) for bug in ORACLES for seed in SEEDS]
+    runs = run_all([(brain, cavern(bug, shift), seed) for bug, seed in pairs])
+    return {(bug, seed): actions_to_find(bug, played.report) for (bug, seed), played in zip(pairs, runs, strict=True)}
 
 
 def found_per_seed(found: Mapping[tuple[str, int], int]) -> list[int]:

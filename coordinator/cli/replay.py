@@ -23,9 +23,7 @@ WALL_SECONDS = 600.0
 @click.argument("trace", metavar="TRACE|RUN/FINDING")
 @click.option("--driver-config", metavar="FILE", help="With a trace: the game's bridge file.")
 @click.option("--config", metavar="FILE", help="The batch's configuration: compared with the recorded one.")
-@click.option(
-    "--manifest", metavar="FILE", help="With a finding: its campaign's manifest (default: all)."
-)
+@click.option("--manifest", metavar="FILE", help="With a finding: its campaign's manifest (default: all).")
 @common
 def replay_command(
     session: Session, trace: str, driver_config: str | None, config: str | None, manifest: str | None

@@ -70,7 +70,9 @@ def simulate_command(
         " games and traces stay on this machine"
     )
     session.console.detail(f"  journal {shown(simulation.journal_path)}")
-    return _play(session.console, simulation)
+    code, document = play_and_show_batch(session.console, simulation)
+    session.console.document(document)
+    return code
 
 
 def _show_precision(console: Console, checked: Any) -> int:
@@ -88,7 +90,8 @@ def _told(value: object) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def _play(console: Console, simulation: Any) -> int:
+def play_and_show_batch(console: Console, simulation: Any) -> tuple[int, dict[str, Any]]:
+    """Play the next batch of a simulation, show it; return exit code and the document of `simulate --json`."""
     from coordinator import simulation as batches
     from coordinator.campaign import play_batch
 
@@ -122,14 +125,14 @@ class _View:
                 self._console.say(line)
 
 
-def _conclude(console: Console, simulation: Any, run: Path, state: State) -> int:
+def _conclude(console: Console, simulation: Any, run: Path, state: State) -> tuple[int, dict[str, Any]]:
     from coordinator import simulation as batches
     from coordinator.files import read_document
 
     try:
         files, _ = read_document(str(run / "batch.json"), 1 << 20)
     except FileNotFoundError:
-        return _not_played(console, simulation, run, state)
+        raise _not_played(simulation, run, state) from None
     code = CANCELED if state.stop is not None and state.stop.reason == "canceled" else int(files["exitCode"])
     batches.change(simulation, run_directory=str(run), exit_code=code)
     summary, _ = read_document(str(run / files["summary"]), 1 << 20)
@@ -141,21 +144,19 @@ def _conclude(console: Console, simulation: Any, run: Path, state: State) -> int
         )
     console.say("\nnothing was charged")
     console.say(f"report  {console.bold(shown(run / files['report']))}")
-    console.document(
-        {
-            "job_id": None,
-            "summary": summary,
-            "traces": [str(run / name) for name in files["traces"]],
-            "results": str(run / files["results"]),
-            "journal": str(simulation.journal_path),
-            "report": str(run / files["report"]),
-            "exit_code": code,
-        }
-    )
-    return code
+    return code, {
+        "job_id": None,
+        "summary": summary,
+        "traces": [str(run / name) for name in files["traces"]],
+        "results": str(run / files["results"]),
+        "journal": str(simulation.journal_path),
+        "report": str(run / files["report"]),
+        "exit_code": code,
+    }
 
 
-def _not_played(console: Console, simulation: Any, run: Path, state: State) -> int:
+def _not_played(simulation: Any, run: Path, state: State) -> RefusedError:
+    """Why there is no batch, as what is to be raised; one that can never be played is over."""
     from coordinator import simulation as batches
 
     entry = state.entries[run.name]
@@ -163,8 +164,8 @@ def _not_played(console: Console, simulation: Any, run: Path, state: State) -> i
     why = plain(str(completion.get("observedFailure") or "the worker left no batch"))
     if completion.get("classification") == "never_started":
         batches.change(simulation, exit_code=ENVIRONMENT)
-        raise RefusedError(f"simulate: the game does not play: {why}; nothing was registered or charged")
-    raise RefusedError(
+        return RefusedError(f"simulate: the game does not play: {why}; nothing was registered or charged")
+    return RefusedError(
         f"simulate: the batch did not end: {why}; take it up with coordinate simulate --resume"
         f" {shown(simulation.journal_path)}"
     )
@@ -222,6 +223,9 @@ def _resume(session: Session, path: Path, owner_is_dead: str | None) -> int:
     state = asyncio.run(settle_simulation(simulation, owner_is_dead=owner_is_dead, ask=ask))
     if state is not None:
         console.say("the worker had finished: its delivery was adopted")
-        return _conclude(console, simulation, batches.run_directory(simulation, state), state)
-    console.say("taking the batch up again; games that were finished are kept")
-    return _play(console, simulation)
+        code, document = _conclude(console, simulation, batches.run_directory(simulation, state), state)
+    else:
+        console.say("taking the batch up again; games that were finished are kept")
+        code, document = play_and_show_batch(console, simulation)
+    console.document(document)
+    return code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from coordinator.builds import BridgeFile
+from coordinator.builds import BridgeFile, read_bridge
 from coordinator.configuration import (
     Configuration,
     ConfigurationError,
@@ -179,3 +180,19 @@ def test_shipped_schemas_are_current() -> None:
 def test_bridge_file_has_the_same_keys_here_and_in_the_driver() -> None:
     ours = {field.encode_name for field in msgspec.structs.fields(BridgeFile)}
     assert ours == {field.encode_name for field in msgspec.structs.fields(BridgeConfiguration)}
+
+
+@pytest.mark.parametrize("what", ["device", "fifo", "folder", "large"])
+def test_file_that_never_ends_or_never_answers_is_refused_at_once(tmp_path: Path, what: str) -> None:
+    path = Path("/dev/zero") if what == "device" else tmp_path / "given"
+    if what == "fifo":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    elif what == "large":
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    with pytest.raises(ConfigurationError, match=r"cannot be read|not a file|bytes"):
+        read_configuration(path)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_bridge(path)

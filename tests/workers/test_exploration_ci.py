@@ -17,7 +17,7 @@ from benchmarks.exploration.recall import (
     found_per_seed,
     median,
     recall,
-    run,
+    run_all,
     sign_test,
     textworld,
 )
@@ -40,10 +40,8 @@ def test_offline_finds_at_least_four_of_six_when_two_bugs_are_moved() -> None:
 
 @pytest.mark.ci
 def test_nothing_is_reported_with_all_bugs_switched_off() -> None:
-    for brain in ("offline", "random"):
-        for seed in SEEDS:
-            report = run(brain, cavern(None), seed).report
-            assert (report.actions_taken, report.findings) == (ACTIONS, [])
+    for played in run_all([(brain, cavern(None), seed) for brain in ("offline", "random") for seed in SEEDS]):
+        assert (played.report.actions_taken, played.report.findings) == (ACTIONS, [])
 
 
 @pytest.mark.ci
@@ -62,7 +60,7 @@ def test_offline_scores_above_random_on_thirty_textworld_games_without_serious_f
     settings = textworld(tmp_path)
     means = {}
     for brain in ("offline", "random"):
-        runs = [run(brain, settings, seed) for seed in QUESTS]
+        runs = run_all([(brain, settings, seed) for seed in QUESTS])
         serious = [f.title for r in runs for f in r.report.findings if f.severity in ("critical", "major")]
         assert serious == []
         assert {r.report.end_reason for r in runs} == {"max_actions"}

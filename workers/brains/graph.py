@@ -134,13 +134,17 @@ class Map:
             right = sum(counter.most_common(1)[0][1] for counter in repeated)
             ratings.append(right / total if total >= MIN_SAMPLES else None)
         texts, lists = len(set(results)), len({self._by_labels(scene) for scene in look.scenes})
+        # Equal offers ("stop") may return in many places and still predict most steps; then nothing is tried there any
+        # more, as if one place had shown what all do. Headings tell such places apart, where they are few.
+        headings = len({self._by_heading(scene) for scene in look.scenes})
+        several_places = headings > lists and 2 * headings <= len(look.past)
         for index, way in enumerate(ways):
             rating = ratings[index]
             if rating is None:
                 # Nothing was repeated yet: the offers alone name a situation only where they differ as texts do.
-                if index > 0 or lists >= 0.3 * texts:
+                if index > 0 or (lists >= 0.3 * texts and not several_places):
                     return way
-            elif rating >= GOOD_PREDICTION:
+            elif rating >= GOOD_PREDICTION and not (index == 0 and several_places):
                 return way
         return ways[max(range(len(ways)), key=lambda i: (ratings[i] or 0.0, i))]
 

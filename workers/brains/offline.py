@@ -26,9 +26,11 @@ QUIET_INPUTS_TO_BE_SURE = 4
 MIN_USES_TO_BE_SURPRISED = 4
 USUALLY = 0.7
 MAX_SAVES = 4
+MAX_LOADS_OF_A_SAVE = 2
 STEPS_BEFORE_LOADING = 2
 SURE_OF_UNDOING = 0.7
 RESTART_FACTOR = 0.45
+UNFINISHED_FACTOR = 0.02
 
 
 class _Option(msgspec.Struct, kw_only=True):
@@ -89,10 +91,11 @@ def _options(look: Look, chart: Map, offered: tuple[str, ...], rng: random.Rando
     options += _saves_and_loads(look, chart, labels)
     hopes = _Hopes(chart)
     distances, firsts = _walk(chart, can_restart)
+    restart_factor = _restart_factor(look, chart, distances, firsts)
     for node, distance in distances.items():
         if node in chart.done:
             continue
-        near = NEARNESS**distance * (RESTART_FACTOR if firsts.get(node) == RESTART_LABEL else 1.0)
+        near = NEARNESS**distance * (restart_factor if firsts.get(node) == RESTART_LABEL else 1.0)
         todo = labels if node == here else chart.labels.get(node, ())
         for label in todo:
             if is_save(label) or is_load(label):
@@ -166,6 +169,21 @@ def _walk(chart: Map, can_restart: bool) -> tuple[dict[Node, int], dict[Node, st
     return distances, firsts
 
 
+def _restart_factor(look: Look, chart: Map, distances: dict[Node, int], firsts: dict[Node, str]) -> float:
+    """What a new start is worth beside going on here.
+
+    Little, while something is untried in a part of the game that is left for good by starting again: the whole way
+    back would have to be gone once more for it, and a part that is finished tells that nothing leads on from it.
+    """
+    inside = [node for node in distances if firsts.get(node) != RESTART_LABEL and node not in chart.done]
+    if look.free_text or chart.start in inside:
+        return RESTART_FACTOR
+    left = sum(
+        not chart.tried(node, label) and not is_save(label) for node in inside for label in chart.labels.get(node, ())
+    )
+    return UNFINISHED_FACTOR if left else RESTART_FACTOR
+
+
 def _certainty(look: Look, chart: Map, labels: tuple[str, ...], can_restart: bool) -> list[_Option]:
     """When nothing happens any more though it used to: make sure that nothing listed works, then start again."""
     quiet: list[str] = []
@@ -196,12 +214,12 @@ def _certainty(look: Look, chart: Map, labels: tuple[str, ...], can_restart: boo
 def _saves_and_loads(look: Look, chart: Map, labels: tuple[str, ...]) -> list[_Option]:
     """Save where it is new, go on for a few steps, load: what a tester does wherever the game offers it."""
     saved_at: Node | None = None
-    changes = saves = loads = 0
+    changes = saves = loads = 0  # loads of the save that stands, changes since it was made or loaded
     for past in look.past:
         if past.effect == "restarted":
-            saved_at = None
+            saved_at, loads = None, 0
         elif is_save(past.did):
-            saved_at, changes, saves = chart.of_scene[past.before], 0, saves + 1
+            saved_at, changes, saves, loads = chart.of_scene[past.before], 0, saves + 1, 0
         elif is_load(past.did):
             loads += changes >= STEPS_BEFORE_LOADING
             changes = 0
@@ -209,7 +227,9 @@ def _saves_and_loads(look: Look, chart: Map, labels: tuple[str, ...]) -> list[_O
             changes += chart.of_scene[past.before] != chart.of_scene[past.after]
     options = []
     for label in labels:
-        if is_load(label) and saved_at not in (None, chart.here) and changes >= STEPS_BEFORE_LOADING:
+        # Each load throws away the way gone since the save: a few of one save tell what there is to tell.
+        due = changes >= STEPS_BEFORE_LOADING and loads < MAX_LOADS_OF_A_SAVE
+        if is_load(label) and saved_at not in (None, chart.here) and due:
             options.append(_Option(worth=2.5 / (1 + 3 * loads), first=label, why="load after going on"))
         if is_save(label) and saves < MAX_SAVES and not chart.tried(chart.here, label):
             options.append(_Option(worth=1.2, first=label, why="save before going on"))

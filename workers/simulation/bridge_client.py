@@ -59,6 +59,7 @@ class BridgeClient:
         self._child: subprocess.Popen[bytes] | None = None
         self._stdin = self._stdout = self._stderr = self._exit_watch = -1
         self._report: StopReport | None = None
+        self._blocked = False
         self.unanswered: dict[int, float] = {}
         self.noise_lines = 0
         self.greeting: Greeting | None = None
@@ -125,6 +126,7 @@ class BridgeClient:
                     ended = True
                 elif event & (select.POLLERR | select.POLLHUP):
                     self._poll.unregister(self._stdin)  # its death is about to be seen; do not spin meanwhile
+                    self._blocked = False
             if ended and not answers:
                 self._raise_ended(answers)
         for answer in answers:
@@ -190,14 +192,19 @@ class BridgeClient:
             written = 0
         except BrokenPipeError:
             self._out.clear()  # the reader is gone; its end is seen on the other descriptors
+            if self._blocked:
+                self._poll.unregister(self._stdin)
+                self._blocked = False
             return
         if written == len(self._out):
             self._out.clear()
-            with contextlib.suppress(KeyError):
+            if self._blocked:
                 self._poll.unregister(self._stdin)
+                self._blocked = False
         else:
             del self._out[:written]
             self._poll.register(self._stdin, select.POLLOUT)
+            self._blocked = True
 
     def _read(self, answers: list[Answer | Refusal]) -> bool:
         try:

@@ -18,7 +18,7 @@ import msgspec
 
 from drivers.turns import ListedMove, Turn
 from workers.simulation import policies
-from workers.simulation.errors import GameStartError
+from workers.simulation.errors import GameStartError, SimulationError
 from workers.simulation.play import ENDED, OWN_LIMIT, Play
 from workers.simulation.policies import UnlistedMoveError, load_object
 from workers.simulation.watch import Watch
@@ -73,7 +73,7 @@ def play_in_process(game: InProcessGame, play: Play, watch: Watch) -> None:
 
 def fail_by_error(play: Play, error: Exception) -> None:
     """End the game by what its code raised; an error of our own is raised again, for it is no fault of a game's."""
-    if isinstance(error, MemoryError) or is_own(error.__traceback__):
+    if isinstance(error, (MemoryError, SimulationError)) or is_own(error.__traceback__):
         raise error
     who = "policy" if _came_through(error.__traceback__, policies.__file__) else "game"
     play.fail(f"{who} error: {type(error).__name__}: {error}")

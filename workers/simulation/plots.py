@@ -92,6 +92,9 @@ def _draw_shares(fold: BatchFold, summary: dict[str, Any]) -> Plot | None:
     for cell in cells:
         for row in cell["outcomes"]:
             totals[row["outcome"]] = totals.get(row["outcome"], 0) + row["count"]
+    objective = fold.configuration.objective
+    if objective is not None and len(objective.win) == 1:
+        totals.pop(objective.win[0], None)  # the panel of the objective is the same
     common = sorted(totals, key=lambda outcome: (-totals[outcome], outcome))[: MAX_PANELS - len(panels)]
     panels += [(f'outcome "{_label([name])}"', functools.partial(_outcome, name)) for name in common]
     if any(cell["truncated"]["count"] for cell in cells):
@@ -117,7 +120,7 @@ def _draw_shares(fold: BatchFold, summary: dict[str, Any]) -> Plot | None:
                 place, row, f"{share['share'] * 100:.1f} %", va="center", ha="left" if right else "right", fontsize=9.5
             )
         axis.set_xlim(-0.02, 1.02)
-        axis.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100 %"])
+        axis.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
     axes[0][0].set_yticks(list(rows), [_label([cell["strategy"], cell["variant"]]) for cell in cells])
     axes[0][0].set_ylim(len(cells) - 0.4, -0.6)
     return Plot(
@@ -159,7 +162,7 @@ def _draw_pairs(fold: BatchFold, summary: dict[str, Any]) -> Plot | None:
             va="center",
             fontsize=9.5,
         )
-    axis.set_yticks(range(len(shown)), [f"{_label(row['a'])}  minus  {_label(row['b'])}" for row in shown])
+    axis.set_yticks(range(len(shown)), [f"'{_label(row['a'])}' minus '{_label(row['b'])}'" for row in shown])
     axis.set_ylim(len(shown) - 0.4, -0.6)
     axis.margins(x=0.18)
     what = f'share of "{measure}", in points' if is_share else f"mean of {measure}"

@@ -128,7 +128,7 @@ class ProcessPool(Executor):
 
     @property
     def pids(self) -> list[int]:
-        """The processes that are alive, for people and tests."""
+        """The processes that are alive."""
         return [entry.process.pid for entry in list(self._processes) if entry.process.is_alive()]
 
     def _wake(self) -> None:
@@ -371,8 +371,7 @@ def _serve(connection: Any, environment: Mapping[str, str]) -> None:
     global _channel
     os.environ.clear()
     os.environ.update(environment)
-    # Ctrl-C is the owner's to judge: it ends the batch through the pipe, with what was played.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's to judge: it ends the batch by the pipe
     _silence_output()
     channel = _channel = PipeChannel(connection)
     try:

@@ -122,7 +122,8 @@ def _no_effect(summary: dict[str, Any]) -> str:
     games, distinct = summary["finished_runs"], summary["distinct_traces"]
     return (
         f"The seed has no effect: {checked} games played again with the same actions under another seed were the same "
-        f"to the last state. {games} games, {distinct} distinct trace{'s' if distinct != 1 else ''}."
+        "to the last state (the game ignores its seed, or leaves nothing to chance). "
+        f"{games} games, {distinct} distinct trace{'s' if distinct != 1 else ''}."
     )
 
 

@@ -12,7 +12,7 @@ from drivers.turns import Turn, echo_matches, read_turn
 from workers.simulation.bridge_client import BridgeClient, BridgeGoneError
 from workers.simulation.bridge_play import describe_refusal
 from workers.simulation.chunk import Setup
-from workers.simulation.errors import GameStartError
+from workers.simulation.errors import GameStartError, SimulationError
 from workers.simulation.games import IllegalMoveError, InProcessGame, is_own
 from workers.simulation.pool import current_channel
 
@@ -67,6 +67,8 @@ class _InProcess:
             turn: Turn = ask()
         except IllegalMoveError as error:
             raise SessionFaultError(f"illegal: {error}") from error
+        except SimulationError:
+            raise
         except Exception as error:
             # Foreign code runs here, and its fault is what is looked for.
             if is_own(error.__traceback__):

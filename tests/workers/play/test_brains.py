@@ -12,7 +12,7 @@ import pytest
 from drivers.base import ActionKind
 from tests.workers.play.games import graph_settings, make_order, observation, run_order, transcript
 from workers.brains.base import Brain, Proposal
-from workers.brains.graph import Fold
+from workers.brains.graph import Fold, Map
 from workers.brains.registry import UnknownBrainError, make_brain
 from workers.brains.words import commands
 from workers.contract import Brief, load_persona
@@ -89,6 +89,58 @@ def test_offline_starts_again_after_the_end() -> None:
     scene, _ = player.scene(observation("The end.", (), done=True, outcome="lost"))
     look = player.look(scene, step=3, at_ms=0, free_text=False)
     assert [proposal.label for proposal in ask(make_brain("offline"), look)] == [RESTART_LABEL]
+
+
+def test_offline_finishes_a_part_that_it_left_the_rest_for_before_it_starts_again() -> None:
+    player = eyes()
+    beach, _ = player.scene(observation("The beach.", ("look", "dive", "sit", "sing", "dance")))
+    below, _ = player.scene(observation("Below.", ("go", "look")))
+    cave, _ = player.scene(observation("A cave.", ("return", "look")))
+    for _ in range(6):
+        player.remember(beach, "look", "nothing", beach)
+    for before, did, after in ((beach, "dive", below), (below, "go", cave), (cave, "return", below)):
+        player.remember(before, did, "changed", after)
+    # Looking never told anything, and the beach has more to offer; but only a new start leads there.
+    assert ask(make_brain("offline"), look_at(player, "Below.", "go", "look"))[0].label == "look"
+    player.remember(below, "look", "nothing", below)
+    player.remember(below, "go", "changed", cave)
+    player.remember(cave, "look", "nothing", cave)
+    assert ask(make_brain("offline"), look_at(player, "A cave.", "return", "look"))[0].label == RESTART_LABEL
+
+
+def test_offline_loads_a_saved_game_twice_and_then_goes_on() -> None:
+    player = eyes(can_restart=False)
+    camp, _ = player.scene(observation("A camp.", ("save", "load", "walk", "jump")))
+    hall, _ = player.scene(observation("A hall.", ("load", "walk")))
+    pit, _ = player.scene(observation("A pit.", ("load", "jump")))
+    for _ in range(8):
+        player.remember(camp, "jump", "nothing", camp)
+    player.remember(camp, "save", "nothing", camp)
+    said = []
+    for _ in range(3):
+        player.remember(camp, "walk", "changed", hall)
+        player.remember(hall, "walk", "changed", pit)
+        said.append(ask(make_brain("offline"), look_at(player, "A pit.", "load", "jump"))[0].label)
+        player.remember(pit, "load", "changed", camp)
+    assert said == ["load", "load", "jump"]
+
+
+def test_equal_offers_in_several_places_are_told_apart_by_their_headings() -> None:
+    player = eyes(can_restart=False)
+    rooms = [player.scene(observation(f"The {name} room.", ("sit", "next")))[0] for name in ("red", "blue", "grey")]
+    seats = [player.scene(observation(f"The {name} room. Seated.", ("rise",)))[0] for name in ("red", "blue", "grey")]
+    for room, seat, onward in zip(rooms, seats, [*rooms[1:], rooms[0]], strict=True):
+        for before, did, after in (
+            (room, "sit", seat),
+            (seat, "rise", room),
+            (room, "sit", seat),
+            (seat, "rise", room),
+        ):
+            player.remember(before, did, "changed", after)
+        player.remember(room, "next", "changed", onward)
+    look = read_look(player.look(rooms[0], step=15, at_ms=0, free_text=False))
+    chart = Map(look, lambda scene: scene.labels)
+    assert len(chart.known) == 6
 
 
 def test_a_number_that_ticks_is_folded_and_one_that_tells_is_kept() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from drivers.base import LogLine, Move, Observation
@@ -255,6 +256,64 @@ def test_a_goal_is_not_unreachable_while_something_is_untried() -> None:
     table.step("go", _room("b"))
     table.step("go", _room("a"))
     assert table.said == []
+
+
+def test_a_part_left_for_good_is_judged_by_what_can_still_be_reached_from_it() -> None:
+    table = Table(observation("The beach.", moves=("dive", "sit"), state="beach", goal=False))
+    below, cave = (observation(text, moves=("go", "look"), state=text, goal=False) for text in ("Below.", "Cave."))
+    for move, after in (("dive", below), ("look", below), ("go", cave), ("look", cave), ("go", below)):
+        table.step(move, after)
+    # "sit" on the beach is untried, but only a new start leads back there.
+    assert table.said == ["unreachable_goal"]
+
+
+def test_a_dead_end_that_a_new_start_led_away_from_is_not_judged_from_elsewhere() -> None:
+    table = Table(_room("a"))
+    table.step("look", _room("a"))
+    table.step("go", _room("b"))
+    table.step("look", _room("b"))
+    table.step(None, _room("a"))
+    assert table.said == []
+
+
+def test_an_ending_is_no_dead_end_but_a_game_of_nothing_but_other_endings_is() -> None:
+    table = Table(_room("a"))
+    table.step("look", _room("a"))
+    table.step("go", observation("Eaten.", (), done=True, outcome="eaten", goal=False, state={"room": "end"}))
+    assert table.said == []
+    assert table.step(None, _room("a")) == ["unreachable_goal"]
+
+
+def test_a_goal_is_not_unreachable_where_a_move_led_to_different_situations() -> None:
+    table = Table(_room("a"))
+    for move, after in (("look", "a"), ("go", "b"), ("look", "b"), ("look", "a"), ("go", "b"), ("go", "a")):
+        table.step(move, _room(after))
+    assert table.said == []
+
+
+def test_a_goal_is_not_unreachable_short_of_the_best_progress() -> None:
+    def at(name: str, progress: float) -> Observation:
+        return observation(f"Room {name}.", ("go", "look"), state={"room": name}, goal=False, progress=progress)
+
+    for best, said in ((0.0, ["unreachable_goal"]), (2.0, [])):
+        table = Table(at("far", best))
+        table.step("go", at("a", 0.0))
+        for move, after in (("look", "a"), ("go", "b"), ("look", "b"), ("go", "a")):
+            table.step(move, at(after, 0.0))
+        assert table.said == said
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"your_turn": False}, {"cut": ("moves: 900, the first 500 shown",)}, {"moves": None}],
+    ids=["another player's turn", "a list that was cut", "free text"],
+)
+def test_a_goal_is_not_unreachable_where_not_everything_can_be_tried(more: dict[str, Any]) -> None:
+    other = msgspec.structs.replace(_room("b"), **more)
+    table = Table(_room("a"))
+    for move, after in (("look", _room("a")), ("go", other), ("look", other), ("go", _room("a"))):
+        table.step(move, after)
+    assert "unreachable_goal" not in table.said
 
 
 # -- goal_when -----------------------------------------------------------------------------------------------------

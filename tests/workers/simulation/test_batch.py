@@ -195,11 +195,13 @@ def test_a_wish_to_stop_ends_the_batch_with_what_was_played(tmp_path: Path) -> N
 
 def test_at_the_wall_clock_games_in_flight_are_truncated(tmp_path: Path) -> None:
     config = configuration(runs=50, workers=2, max_steps=10_000_000)
-    result = play(tmp_path, in_process("faulty:Endless"), config, wall_seconds=3.0)
+    # Long enough for two processes to have begun on a busy machine; the games themselves would never end.
+    result = play(tmp_path, in_process("faulty:Endless"), config, wall_seconds=8.0)
     assert (result.exit_code, result.ended) == (1, "wall clock")
-    assert result.summary["finished_runs"] == result.summary["truncated_runs"] == 2
+    assert 1 <= result.summary["finished_runs"] == result.summary["truncated_runs"] <= 2
     assert reasons(result) == ["truncated: wall clock"]
-    resumed = play(tmp_path, in_process("faulty:Endless"), {**config, "runs": 50}, wall_seconds=2.0)
+    assert list(result.summary)[1:3] == ["requested_runs", "finished_runs"]
+    resumed = play(tmp_path, in_process("faulty:Endless"), config, wall_seconds=1.0)
     assert json.loads(resumed.timing_path.read_text())["games_taken_over"] == 0
 
 
