@@ -15,6 +15,7 @@ from coordinator.purchase import Purchase
 from coordinator.records import Entry
 from coordinator.service.wire import RUN_STATES, RunState
 from coordinator.status import read_progress
+from coordinator.steps import is_settled
 
 BEAT_SECONDS = 5.0
 LOOK_SECONDS = 0.5
@@ -106,7 +107,7 @@ class Mirror:
                 job = await self._purchase.service.job(self._purchase.job_id)
             except ServiceError:
                 return None
-            if job.state == "open" and not job.cancel_requested:
+            if not is_settled(job.state) and not job.cancel_requested:
                 self._ended.add(reservation_id)
                 batch.end_run(reservation_id)
                 return None

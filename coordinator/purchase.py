@@ -27,7 +27,7 @@ from coordinator.files import Files, read_bounded
 from coordinator.journal import JournalFile
 from coordinator.quote import PlanMismatchError, assign_runs
 from coordinator.results import Standing
-from coordinator.service.wire import FINAL_RUN_STATES, JobState, RunResult, RunState
+from coordinator.service.wire import FINAL_RUN_STATES, RUN_STATES, JobState, RunResult, RunState
 from coordinator.steps import is_answered, may_send_again, open_runs, undelivered
 
 RETRY_SECONDS = (1.0, 2.0, 4.0)
@@ -146,7 +146,8 @@ class Purchase:
         if error.code == "idempotency_conflict" or await self._looked_up() is not None:
             return
         self.abandon(error.code)
-        kind = PriceMovedError if error.code == "price_changed" else NothingBoughtError
+        # Services have their own words for it; a 409 to a key that is not known can only be about the price.
+        kind = PriceMovedError if error.status == 409 else NothingBoughtError
         raise kind(str(error)) from error
 
     def abandon(self, why: str) -> None:
@@ -268,7 +269,7 @@ class Purchase:
             raise self.open_error(str(error), AUTHENTICATION) from error
         except ServiceError as error:
             raise self.open_error(f"the job is not settled yet: {error}") from error
-        if found.state == "open":
+        if found.state == "open" or found.state in RUN_STATES:
             raise self.open_error("the service answered the end of the job, but left it open")
         self.settled(found)
         return found

@@ -12,6 +12,8 @@ from coordinator.errors import CoordinatorError, RefusedError
 from coordinator.service.wire import Build, Estimate, EstimateRequest, Job, JobRequest, Pack, RunLength
 
 SIMULATION_MODE = "direct_command_batch"
+RUN_UNITS = ("persona_run", "persona_playtest")
+"""What services call a playthrough in a breakdown; other units are not runs."""
 Pair = tuple[str, str]
 
 
@@ -103,8 +105,9 @@ def judge_pack(pack: Pack, request: EstimateRequest) -> list[str]:
             missing = [name for name in request.controllers if name not in routing.action_controllers]
             if missing:
                 faults.append(f"this service does not have the controllers {', '.join(missing)}")
-    if (request.repetitions or 1) > 1 and (routing.repetitions or 1) < (request.repetitions or 1):
-        faults.append(f"this service repeats a run at most {routing.repetitions or 1} times")
+    most = routing.repetitions or 1
+    if most is not True and (request.repetitions or 1) > most:
+        faults.append(f"this service plays a run at most {most} times, not {request.repetitions}")
     return faults
 
 
@@ -120,9 +123,9 @@ def judge_quote(estimate: Estimate, request: EstimateRequest, *, is_embedded: bo
     runs = count_runs(request)
     if estimate.persona_run_count != runs:
         faults.append(f"it counts {estimate.persona_run_count} runs, the plan has {runs}")
-    sold = sum(row.count for row in estimate.breakdown if row.unit == "persona_run")
-    if estimate.breakdown and sold != runs:
-        faults.append(f"its breakdown counts {sold} runs, the plan has {runs}")
+    sold = [row.count for row in estimate.breakdown if row.unit in RUN_UNITS]
+    if sold and sum(sold) != runs:
+        faults.append(f"its breakdown counts {sum(sold)} runs, the plan has {runs}")
     if estimate.run_length != request.run_length:
         faults.append(f"it is for a {estimate.run_length!r} run, not a {request.run_length!r} one")
     if request.controllers is not None and estimate.controllers != request.controllers:

@@ -21,7 +21,7 @@ from typing import Literal
 
 from coordinator.journal import KEY_WINDOW_SECONDS, Journal
 from coordinator.results import Standing
-from coordinator.service.wire import JobState
+from coordinator.service.wire import FINAL_RUN_STATES, JobState
 
 Step = Literal["done", "record", "register", "closed", "cancel", "deliver", "play", "person", "finish"]
 EXIT_OF_JOB = {"succeeded": 0, "canceled": 10, "budget_exceeded": 2}
@@ -38,7 +38,7 @@ def next_step(
         return "record"
     if journal.state == "registering" or job is None:
         return "register"
-    if job.state != "open":
+    if is_settled(job.state):
         return "closed"
     if job.cancel_requested:
         return "cancel"
@@ -49,6 +49,13 @@ def next_step(
     if open_runs(journal):
         return "person"
     return "finish"
+
+
+def is_settled(state: str) -> bool:
+    """Whether a job's state says that the service settled it. Services call an open one differently (`open`, `queued`,
+    `playing`): a word that is not known is never taken for an end, which would leave results undelivered.
+    """
+    return state in FINAL_RUN_STATES
 
 
 def is_answered(journal: Journal, run_id: str) -> bool:

@@ -23,7 +23,7 @@ from coordinator.quote import in_dollars
 from coordinator.results import Standing
 from coordinator.resume import Found, find_journal, judge_journal, look_at, mend
 from coordinator.service.wire import JobState
-from coordinator.steps import playable, unknown
+from coordinator.steps import is_settled, playable, unknown
 
 
 @click.command("resume", epilog=example("coordinate resume\n  coordinate resume job_4f1c2a90b7d3e655"))
@@ -215,7 +215,7 @@ def _ask_and_mend(
 
 
 def _may_play(job: JobState | None) -> bool:
-    return job is None or (job.state == "open" and not job.cancel_requested)
+    return job is None or (not is_settled(job.state) and not job.cancel_requested)
 
 
 def _tell(journal: Journal, standings: Sequence[Standing], found: Found, job: JobState | None) -> str:

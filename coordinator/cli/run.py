@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from coordinator.cli.buying import Order
 
 
+MAX_PRICINGS = 3
+"""How often a price that moves is shown and asked about in one command."""
+
+
 @click.command(
     "run", epilog=example("coordinate run --driver-config my-game/bridge.json --personas all --fail-on major")
 )
@@ -67,6 +71,8 @@ def run_command(
         # Run where it was typed, which the project's folder may be above.
         flags = msgspec.structs.replace(flags, terminal_command=command, command_folder=str(Path.cwd()))
     if selections is not None:
+        if any(terms.values()):
+            raise ConfigurationError("--selections", ["plays within what was bought; it takes no flags of a purchase"])
         return _play_selections(session, flags, selections, manifest, control)
     if manifest is not None:
         raise ConfigurationError("--manifest", ["goes with --selections; run plans its own campaign otherwise"])
@@ -110,7 +116,7 @@ def _buy(session: Session, order: Order, baseline: list[str] | None, control: st
         )
         try:
             accepted: int | None = None
-            while True:
+            for tries in range(1, MAX_PRICINGS + 1):
                 estimate = runner.run(ask_quote(service, order))
                 if estimate.estimate_cents:
                     show_quote(session.console, order, estimate)
@@ -128,9 +134,12 @@ def _buy(session: Session, order: Order, baseline: list[str] | None, control: st
                 try:
                     return carry_and_show(session, runner, file, service)
                 except PriceMovedError as error:
+                    if tries == MAX_PRICINGS:
+                        raise
                     session.console.say(f"the price moved: {error}")
                 finally:
                     file.close()
+            raise RefusedError("run: no price stood long enough to be paid")
         finally:
             runner.run(service.close())
 

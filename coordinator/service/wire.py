@@ -33,7 +33,8 @@ class Routing(_Body, frozen=True, kw_only=True, omit_defaults=True):
     max_personas: int | None = None
     action_controllers: list[str] | None = None
     controller_plans: bool | None = None
-    repetitions: int | None = None
+    repetitions: int | bool | None = None
+    """At most so many of a run; true: without a limit that is told."""
 
 
 class Pack(_Body, frozen=True, kw_only=True, omit_defaults=True):

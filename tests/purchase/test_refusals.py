@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import coordinate
+from tests.cli.test_run import PATIENT_PERSONAS
 from tests.purchase.shop import BRAIN, Shop
 
 NOTHING = "Nothing was registered or charged."
@@ -38,7 +39,7 @@ def shop(tmp_path: Path) -> Shop:
         (("--dry-upload", "--offline-upload"), "use one of both"),
         (("--service", "https://play.test"), "go together"),
         (("--service", "https://play.test", "--game", "g", "--budget", "1"), "keeps its own"),
-        (("--selections", "none.json", "--max-price", "1"), "none.json"),
+        (("--selections", "none.json"), "plays what was planned"),
     ],
 )
 def test_refusal_registers_and_charges_nothing(shop: Shop, arguments: tuple[str, ...], words: str) -> None:
@@ -123,9 +124,7 @@ def test_spent_is_what_was_used_and_the_rest_is_released(shop: Shop) -> None:
 
 
 def test_cap_of_the_campaign_ends_its_runs_with_partial_results(shop: Shop) -> None:
-    ran = shop.run(
-        "--yes", *BRAIN, "--max-actions", "200", "--budget", "0.002", "--personas", "walker.toml,runner.toml"
-    )
+    ran = shop.run("--yes", *BRAIN, "--max-actions", "200", "--budget", "0.002", *PATIENT_PERSONAS)
     assert ran.code == 2, ran.err
     assert {one["end_reason"] for one in ran.document["runs"]} == {"budget"}
     assert [one["actions_taken"] for one in ran.document["runs"]] == [10, 10]
