@@ -12,7 +12,6 @@ import msgspec
 from workers.contract import JOB_VERSION, Job
 
 MAX_JOB_BYTES = 4 << 20
-PLAYABLE_KINDS = ("play", "probe", "inspect", "simulate", "replay")
 
 
 class JobRefusedError(Exception):
@@ -68,12 +67,14 @@ def _read_private(path: Path) -> bytes:
 def _check(path: Path, job: Job) -> None:
     if job.version != JOB_VERSION:
         raise JobRefusedError(path, f"it has version {job.version}; this worker knows {JOB_VERSION}")
-    if job.kind not in PLAYABLE_KINDS:
-        raise JobRefusedError(
-            path, f"kind {job.kind!r} is not run by this worker; it knows {', '.join(PLAYABLE_KINDS)}"
-        )
-    orders = {"play": job.play, "probe": job.probe, "inspect": job.probe}
-    if orders.get(job.kind, job.simulate) is None:
+    orders = {
+        "play": job.play,
+        "probe": job.probe,
+        "inspect": job.probe,
+        "simulate": job.simulate,
+        "replay": job.simulate or job.play,
+    }
+    if orders[job.kind] is None:
         raise JobRefusedError(path, f"it is of kind {job.kind!r} but carries no order of that kind")
     if len(job.key) < 32 or any(letter not in "0123456789abcdef" for letter in job.key):
         raise JobRefusedError(path, "its key is not at least 32 lower-case hexadecimal digits")

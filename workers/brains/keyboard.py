@@ -56,7 +56,7 @@ def choose_key(look: Look, rng: random.Random) -> list[Press]:
             continue
         key = label.removeprefix(f"{PRESS} ")
         if key in asked:
-            worth, why = 3.0 - 0.1 * asked.index(key), "the game asks for it"
+            worth, why = 3.0 / (1 + asked.index(key)), "the game asks for it"
         elif key in leaving:
             worth, why = LEAVING_WORTH, "it leaves the game"
         elif key in named:

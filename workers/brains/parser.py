@@ -19,11 +19,13 @@ from workers.look import MAX_LABEL_CHARACTERS, PLAYER_NAME, RESTART_LABEL, Look,
 BOUNDARY_CHANCE = 0.02
 NEARNESS = 0.93
 RESTART_WORTH = 0.02
+TOLD_HOPE = 0.75
 MAX_REMOTE_PLACES = 40
 
 _MOVES = frozenset([*DIRECTIONS, "go", "enter", "climb", "leave", "n", "s", "e", "w", "u", "d"])
 _REFUSAL = re.compile(
-    r"\b(?:don't|do not|can't|cannot|can not|couldn't|no way|nothing|won't|unable|isn't|aren't|not|already|sorry|huh|"
+    r"\b(?:don't|do not|can't|cannot|can not|couldn't|have no|no such|there is no|no way|"
+    r"nothing|won't|unable|isn't|aren't|not|already|sorry|huh|"
     r"oof|impossible|invalid|unknown|illegal|see no|what\?|pardon|beg your|which way)(?!\w)",
     re.IGNORECASE,
 )
@@ -150,12 +152,14 @@ class Journey:
         elif noun:
             if _verb(did) == "take":
                 self.carried[noun] = None
-            # What was refused because of this very thing may be granted now that something was done with it.
-            for line, refusal in list(self._refusals[place].items()):
-                if noun in words(refusal) and _noun(line) != noun:
-                    del self._refusals[place][line]
-                    del self.tried[place][line]
-                    self.lines.pop(line, None)
+            # What was refused because of this very thing may be granted now that something was done with it: here,
+            # or wherever the thing is carried.
+            for other in list(self._refusals) if noun in self.carried else [place]:
+                for line, refusal in list(self._refusals[other].items()):
+                    if noun in words(refusal) and _noun(line) != noun:
+                        del self._refusals[other][line]
+                        del self.tried[other][line]
+                        self.lines.pop(line, None)
 
     def _hear(self, scene: Scene) -> bool:
         """Take in an answer; tell whether any of it was no refusal and new, or as short as an acknowledgement."""
@@ -199,12 +203,16 @@ class Journey:
                     queue.append(after)
         return distances, firsts
 
-    def hope(self, line: str) -> float:
-        """How likely a line is to bring news, by what it, its verb and its noun brought; 1 where nothing is known."""
+    def hope(self, line: str, *, told: bool) -> float:
+        """How likely a line is to bring news, by what it, its verb and its noun brought; 1 where nothing is known.
+
+        Of a line that the text itself points to (`told`), failures of its verb on other things say little.
+        """
         verb, verb_news = self.verbs.get(_verb(line), (0, 0))
         times, news = self.lines.get(line, (0, 0))
         noun, noun_news = self.nouns.get(_noun(line), (0, 0)) if _noun(line) else (0, 0)
-        return (1.5 + verb_news) / (1.5 + verb) * (0.5 + news) / (0.5 + times) * (2 + noun_news) / (2 + noun)
+        by_verb = (1.5 + verb_news) / (1.5 + verb)
+        return max(by_verb, TOLD_HOPE if told else 0.0) * (0.5 + news) / (0.5 + times) * (2 + noun_news) / (2 + noun)
 
 
 def choose(look: Look, rng: random.Random) -> list[Choice]:
@@ -230,13 +238,13 @@ def choose(look: Look, rng: random.Random) -> list[Choice]:
     distances, firsts = journey.paths()
     for place, distance in list(distances.items())[:MAX_REMOTE_PLACES]:
         text = scene.text + "\n" + journey.told.get(place, "") if distance == 0 else journey.told.get(place, "")
-        for line, worth in _lines(text, look.vocabulary, tuple(journey.carried)):
+        for line, (worth, told) in _lines(text, look.vocabulary, tuple(journey.carried)).items():
             tries = journey.tried[place][line]
             if tries and line in journey.ways.get(place, {}):
                 worth *= 0.05 / tries
             elif tries:
                 worth *= 0.02 / tries
-            worth *= journey.hope(line) * NEARNESS**distance * (1 + 0.1 * rng.random())
+            worth *= journey.hope(line, told=told) * NEARNESS**distance * (1 + 0.1 * rng.random())
             found.append(
                 Choice(
                     line=firsts.get(place, line),
@@ -249,12 +257,12 @@ def choose(look: Look, rng: random.Random) -> list[Choice]:
     return found
 
 
-def _lines(text: str, vocabulary: tuple[str, ...], carried: tuple[str, ...]) -> list[tuple[str, float]]:
-    """Lines for a place that is told of in this text, each once, with what it is worth before anything is known."""
+def _lines(text: str, vocabulary: tuple[str, ...], carried: tuple[str, ...]) -> dict[str, tuple[float, bool]]:
+    """Lines for a place told of in this text: what each is worth at first, and whether the text points to it."""
     said = set(words(text))
-    found = {line: 1.0 if line in said else 0.8 - 0.01 * rank for rank, line in enumerate(DIRECTIONS)}
+    found = {line: (1.0, True) if line in said else (0.8 - 0.01 * rank, False) for rank, line in enumerate(DIRECTIONS)}
     for word in vocabulary:
-        found.setdefault(word, 0.9)
+        found.setdefault(word, (0.9, False))
     telling = [one for one in paragraphs(text) if not is_refusal(one)]
     things = [noun for one in telling for sentence in one.split(".") for noun in _things(sentence)]
     times = Counter(nouns for one in telling for nouns in words(one))
@@ -263,16 +271,16 @@ def _lines(text: str, vocabulary: tuple[str, ...], carried: tuple[str, ...]) -> 
         for sign in _SIGNS.keys() & set(words(sentence)):
             about = [*nouns_of(sentence), *(carried if sign == "dark" else ())]
             for noun in about:
-                found.update({f"{verb} {noun}": worth for verb, worth in _SIGNS[sign].items() if noun != sign})
+                found.update({f"{verb} {noun}": (worth, True) for verb, worth in _SIGNS[sign].items() if noun != sign})
     for rank, noun in enumerate(named):
         standing = 1.0 if noun in things else 0.5
         standing *= (1.1 if times[noun] > 1 else 1.0) - 0.02 * rank
         for verb in VERBS:
-            found.setdefault(f"{verb} {noun}", _WORTH.get(verb, 0.15) * standing)
-        found.setdefault(noun, 0.3 * standing)
+            found.setdefault(f"{verb} {noun}", (_WORTH.get(verb, 0.15) * standing, noun in things and verb == "take"))
+        found.setdefault(noun, (0.3 * standing, False))
     for line in SINGLE:
-        found.setdefault(line, 0.15)
-    return list(found.items())
+        found.setdefault(line, (0.15, False))
+    return found
 
 
 def _things(sentence: str) -> list[str]:

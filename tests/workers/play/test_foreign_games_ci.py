@@ -122,7 +122,7 @@ def test_nethack_is_played_by_keys_on_its_whole_screen(tmp_path: Path, nethack: 
 @needs_adventure
 def test_adventure_is_played_at_its_own_slow_pace(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "adventure"]
-    check_runs(command, tmp_path, ("WELCOME TO ADVENTURE!!  WOULD YOU LIKE INSTRUCTIONS?",), actions=25)
+    check_runs(command, tmp_path, ("STANDING AT THE END OF A ROAD BEFORE A SMALL BRICK BUILDING",), actions=25)
 
 
 def rooms_seen(folder: Path) -> set[int]:
