@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from coordinator.configuration import FREE_BRAINS
-from coordinator.service.matrix import RunPrice
 from workers.contract import SCRIPTED_PREFIX
+
+if TYPE_CHECKING:
+    from coordinator.service.matrix import RunPrice
 
 MAX_PRICE_OF_AN_ACTION = 10_000_000
 """Ten dollars: more for one input is a mistake."""
@@ -28,5 +32,7 @@ def action_price(brain: str) -> int | None:
 
 def run_price(brain: str, max_actions: int) -> RunPrice:
     """Of one playthrough. `worst` is every action played."""
+    from coordinator.service.matrix import RunPrice
+
     each = action_price(brain) or 0
     return RunPrice(low=each, likely=each * max(1, max_actions // PLAYED_SHARE), worst=each * max_actions)
