@@ -107,7 +107,9 @@ class Coordinator:
                 raise ClosedError
             self._batch.check_usable()
             if self._batch.fault is None:
-                # Nothing but the seam suspends a change: without it a change cannot be cancelled half-way.
+                # Others get their turn also between calls that never wait. Behind it nothing but the seam suspends a
+                # change: without a seam it cannot be cancelled half-way.
+                await asyncio.sleep(0)
                 return await change()
             task = asyncio.ensure_future(change())
             cancellation: asyncio.CancelledError | None = None

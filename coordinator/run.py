@@ -119,10 +119,6 @@ class Run(Generic[T]):
 
     async def _lane(self) -> None:
         while self._waiting and not self._draining:
-            # Launchers that never wait must not keep the other lane, a stop request or a cancellation from their turn.
-            await asyncio.sleep(0)
-            if not self._waiting or self._draining:
-                return
             scenario_id = self._waiting.pop(0)
             permit: Permit | None = None
             phase = "reserve"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 GRACE_SECONDS = 10.0
-# Python's own helper of spawned pools: it ends with the process that owns it.
-_TOLERATED = ("multiprocessing.resource_tracker", "multiprocess.resource_tracker")
+# Python's own helpers of pools: they end with the process that owns them.
+_TOLERATED = ("multiprocessing.resource_tracker", "multiprocess.resource_tracker", "multiprocessing.forkserver")
 
 
 @pytest.fixture(scope="session", autouse=True)
