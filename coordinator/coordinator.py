@@ -88,11 +88,9 @@ class Coordinator:
         manifest = ManifestPaths(options.manifest_path)
         control = ControlPaths(options.control_directory)
         evidence_root = os.path.realpath(read_path(options.evidence_root, "evidence_root"))
-        now = options.now or utc_now
+        now, files = options.now or utc_now, Files(operations)
         owner = new_owner(options.batch_id, control, secrets.token_hex(16), now())
-        batch = open_batch(
-            Files(operations), manifest, control, owner=owner, selections=selections, now=now, fault=options.fault
-        )
+        batch = open_batch(files, manifest, control, owner=owner, selections=selections, now=now, fault=options.fault)
         return cls(batch, selections, evidence_root, options.max_lanes)
 
     # -- the queue of changes
@@ -106,11 +104,10 @@ class Coordinator:
             if self._closed:
                 raise ClosedError
             self._batch.check_usable()
-            if self._batch.fault is None:
-                # Others get their turn also between calls that never wait. Behind it nothing but the seam suspends a
-                # change: without a seam it cannot be cancelled half-way.
-                await asyncio.sleep(0)
-                return await change()
+            if self._batch.fault is None:  # only the seam suspends a change: it cannot be cancelled half-way
+                result = await change()
+                await asyncio.sleep(0)  # a cancellation is delivered here, and others get their turn
+                return result
             task = asyncio.ensure_future(change())
             cancellation: asyncio.CancelledError | None = None
             while not task.done():

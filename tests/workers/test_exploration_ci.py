@@ -65,7 +65,7 @@ def test_offline_scores_above_random_on_thirty_textworld_games_without_serious_f
         assert serious == []
         assert {r.report.end_reason for r in runs} == {"max_actions"}
         means[brain] = statistics.fmean(r.best_progress for r in runs)
-    assert means["offline"] >= means["random"] + 0.2
+    assert round(means["offline"] - means["random"], 9) >= 0.2
 
 
 def test_the_sign_test_is_exact() -> None:
