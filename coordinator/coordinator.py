@@ -105,9 +105,10 @@ class Coordinator:
                 raise ClosedError
             self._batch.check_usable()
             if self._batch.fault is None:  # only the seam suspends a change: it cannot be cancelled half-way
-                result = await change()
-                await asyncio.sleep(0)  # a cancellation is delivered here, and others get their turn
-                return result
+                try:
+                    return await change()
+                finally:
+                    await asyncio.sleep(0)  # a cancellation is delivered here, and others get their turn
             task = asyncio.ensure_future(change())
             cancellation: asyncio.CancelledError | None = None
             while not task.done():
