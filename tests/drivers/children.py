@@ -25,11 +25,12 @@ def children_of_this_process() -> list[int]:
 
 
 def _is_of_python(pid: int) -> bool:
-    """Python's own helper of spawned pools, which an earlier test of the same process may have started."""
+    """Python's own helpers of pools, which an earlier test of the same process may have started."""
     try:
-        return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
+    return b".resource_tracker" in command or b".forkserver" in command
 
 
 def is_alive(pid: int) -> bool:

@@ -103,12 +103,12 @@ def test_a_pool_process_killed_in_mid_batch_changes_no_byte(tmp_path: Path) -> N
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the victim is found in /proc")
 def test_a_bridge_killed_in_mid_batch_changes_no_byte(tmp_path: Path) -> None:
-    config = configuration(runs=240, params={"steps": 20})
+    config = configuration(runs=2400, params={"steps": 20})
     killed = 0
 
     def kill_once(seen: BatchProgress) -> None:
         nonlocal killed
-        if 5 <= seen.finished < 180 and not killed:
+        if 5 <= seen.finished < 2200 and not killed:
             killed += kill_one(b"serve.py", set(children_with(b"spawn_main", {os.getpid()})))
 
     calm = play(tmp_path / "calm", bridge("long", sessions=4), config)
