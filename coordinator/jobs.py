@@ -38,22 +38,9 @@ def job_for(
         raise RefusedError(
             f"scenario {permit.scenario_id!r} has no playtest of kind play; plan it with coordinate plan"
         )
-    control = control_directory.absolute()
     limits = playtest["limits"]
-    return Job(
-        version=JOB_VERSION,
-        kind="play",
-        batch_id=permit.batch_id,
-        reservation_id=permit.reservation_id,
-        scenario_id=permit.scenario_id,
-        execution_id=permit.execution_id,
-        ordinal=permit.ordinal,
-        definition_digest=scenario["qualifyingDefinitionDigest"],
-        grader_digest=scenario["qualifyingGraderDigest"],
-        key=secrets.token_hex(KEY_BYTES),
-        run_directory=str(control / "runs" / permit.reservation_id),
-        inbox_directory=str(control / "inbox"),
-        evidence_root=str(control),
+    return msgspec.structs.replace(
+        _reserved_job("play", permit, scenario, control_directory),
         limits=Limits(
             wall_seconds=limits["wallSeconds"] + REPORT_SECONDS,
             silence_seconds=limits["silenceSeconds"],
@@ -89,11 +76,21 @@ def job_for(
 
 def simulation_job(permit: Permit, scenario: dict[str, Any], order: dict[str, Any], *, control_directory: Path) -> Job:
     """The job of a simulation batch; `order` is a worker's `SimulateOrder` in its JSON form."""
-    control = control_directory.absolute()
     wall = float(order["wallSeconds"])
+    return msgspec.structs.replace(
+        _reserved_job("simulate", permit, scenario, control_directory),
+        # Summing up a large batch comes after its wall clock.
+        limits=Limits(wall_seconds=wall * 1.5 + SUMMING_SECONDS, silence_seconds=wall + SUMMING_SECONDS),
+        simulate=order,
+    )
+
+
+def _reserved_job(kind: JobKind, permit: Permit, scenario: dict[str, Any], control_directory: Path) -> Job:
+    """The job of a reservation, still without what it asks; its key is fresh."""
+    control = control_directory.absolute()
     return Job(
         version=JOB_VERSION,
-        kind="simulate",
+        kind=kind,
         batch_id=permit.batch_id,
         reservation_id=permit.reservation_id,
         scenario_id=permit.scenario_id,
@@ -105,9 +102,7 @@ def simulation_job(permit: Permit, scenario: dict[str, Any], order: dict[str, An
         run_directory=str(control / "runs" / permit.reservation_id),
         inbox_directory=str(control / "inbox"),
         evidence_root=str(control),
-        # Summing up a large batch comes after its wall clock.
-        limits=Limits(wall_seconds=wall * 1.5 + SUMMING_SECONDS, silence_seconds=wall + SUMMING_SECONDS),
-        simulate=order,
+        limits=Limits(),
     )
 
 
