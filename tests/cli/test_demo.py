@@ -17,7 +17,7 @@ from tests.cli.command import command_line, coordinate
 SECONDS = 120.0
 
 
-@pytest.mark.ci
+@pytest.mark.measured
 def test_demo_ends_with_0_finds_planted_bugs_and_stays_in_its_folder(tmp_path: Path) -> None:
     begun = time.monotonic()
     ran = coordinate("demo", "--json", cwd=tmp_path)

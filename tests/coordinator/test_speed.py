@@ -33,17 +33,17 @@ def test_a_commit_costs_little_more_than_its_system_calls() -> None:
     assert_kept(lambda: asyncio.run(measure_commits()))
 
 
-@pytest.mark.ci
+@pytest.mark.measured
 def test_a_commit_on_ten_thousand_attempts_costs_at_most_twice_a_bare_replacement() -> None:
     assert_kept(lambda: asyncio.run(measure_large_commits()))
 
 
-@pytest.mark.ci
+@pytest.mark.measured
 def test_a_worker_starts_nearly_as_fast_as_its_interpreter() -> None:
     assert_kept(measure_starting)
 
 
-@pytest.mark.ci
+@pytest.mark.measured
 def test_the_next_worker_starts_soon_after_a_delivery() -> None:
     found = []
     for _ in range(ROUNDS):

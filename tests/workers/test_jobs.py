@@ -158,7 +158,7 @@ def test_worker_started_as_leader_of_a_process_group_gets_a_session_all_the_same
     assert run.delivery().end_reason == "never_started"
 
 
-@pytest.mark.ci
+@pytest.mark.measured
 def test_version_costs_little_more_than_importing_what_any_worker_needs() -> None:
     """Paired in one run, best of many: the machine's load hits both alike."""
     bare = [sys.executable, "-c", "import msgspec, json, hashlib"]

@@ -316,7 +316,7 @@ def milliseconds_to_ready(browser: Browser, html: Path) -> int:
     return min(taken)
 
 
-@pytest.mark.ci
+@pytest.mark.measured
 def test_two_thousand_steps_are_interactive_within_two_seconds(browser: Browser, tmp_path: Path) -> None:
     html = many_runs(tmp_path / "c", 1, 2_000)
     assert milliseconds_to_ready(browser, html) < 2_000
@@ -332,6 +332,6 @@ def test_two_thousand_steps_are_interactive_within_two_seconds(browser: Browser,
     assert taken < 2_000
 
 
-@pytest.mark.ci
+@pytest.mark.measured
 def test_ten_thousand_runs_are_interactive_within_three_seconds(browser: Browser, tmp_path: Path) -> None:
     assert milliseconds_to_ready(browser, many_runs(tmp_path / "c", 10_000, 12)) < 3_000
