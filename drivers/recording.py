@@ -142,7 +142,7 @@ class Recorder:
     """One video. Made by the driver when the session begins, fed by `frame`, ended by `stop`.
 
     `began` is the time (`time.monotonic`) that is second 0 of the video; the first frame is held backwards to it. Only
-    `stop` waits; `frame` never does, whatever ffmpeg or the disk do. `max_bytes` is passed by at most a second of video.
+    `stop` waits; `frame` never does, whatever ffmpeg or the disk do. `max_bytes` may be passed by a second of video.
     """
 
     def __init__(
