@@ -97,7 +97,7 @@ def difference(before: bytes, after: bytes) -> list[Box]:
     if new.shape != old.shape:
         return [_box(0, 0, new.shape[1], new.shape[0])]
     changed = np.abs(new - old).max(axis=2) > CHANGE_LEVEL
-    found = [region for region in _regions(changed.astype(np.int32), lone=True) if region.label]
+    found = _regions(changed.astype(np.int32), lone=True, mask=True)
     found.sort(key=lambda region: (-region.cells, region.top, region.left))
     return [region.box for region in found[:MAX_REGIONS]]
 
@@ -118,7 +118,7 @@ def candidates(image: bytes, before: bytes | None = None) -> list[Box]:
     colours, counts = np.unique(packed, return_counts=True)
     background = colours[counts > BACKGROUND_SHARE * rows * columns]
     standing_out = ~np.isin(packed, background)
-    regions = [*_regions(packed), *(region for region in _regions(standing_out.astype(np.int32)) if region.label)]
+    regions = [*_regions(packed), *_regions(standing_out.astype(np.int32), mask=True)]
     fitting = [region for region in regions if _fits(region, rows, columns)]
     moved = difference(before, image) if before is not None else []
     fitting.sort(key=lambda r: (not _touched(r.box, moved), -r.width * r.height, r.top, r.left, r.cells))
@@ -262,10 +262,11 @@ def _box(left: int, top: int, right: int, bottom: int) -> Box:
     )  # fmt: skip
 
 
-def _runs(labels: NDArray[np.int32], lone: bool) -> Iterator[tuple[int, int, int, int]]:
+def _runs(labels: NDArray[np.int32], lone: bool, mask: bool) -> Iterator[tuple[int, int, int, int]]:
     """Row, first column, column after the last, and label, of each row's runs of equal labels.
 
-    Without `lone` the cells that are like none of their neighbours are left out: most runs of a busy picture.
+    Without `lone` the cells that are like none of their neighbours are left out: most runs of a busy picture. Of a
+    `mask` the zeros are left out.
     """
     import numpy as np
 
@@ -281,15 +282,18 @@ def _runs(labels: NDArray[np.int32], lone: bool) -> Iterator[tuple[int, int, int
         alike[:-1] |= upright
         kept = (ends - flat > 1) | alike.ravel()[flat]
         flat, ends = flat[kept], ends[kept]
+    if mask:
+        kept = labels.ravel()[flat] != 0
+        flat, ends = flat[kept], ends[kept]
     yield from zip(
         (flat // columns).tolist(), (flat % columns).tolist(), ((ends - 1) % columns + 1).tolist(),
         labels.ravel()[flat].tolist(), strict=True,
     )  # fmt: skip
 
 
-def _regions(labels: NDArray[np.int32], *, lone: bool = False) -> list[_Region]:
+def _regions(labels: NDArray[np.int32], *, lone: bool = False, mask: bool = False) -> list[_Region]:
     """The regions of equal labels that touch by an edge, from runs joined row by row (union-find)."""
-    runs = list(_runs(labels, lone))
+    runs = list(_runs(labels, lone, mask))
     parent = list(range(len(runs)))
 
     def root(index: int) -> int:
@@ -306,7 +310,10 @@ def _regions(labels: NDArray[np.int32], *, lone: bool = False) -> list[_Region]:
         while runs[other][0] == row - 1 and runs[other][1] < right:
             if runs[other][3] == label:
                 one, two = root(index), root(other)
-                parent[max(one, two)] = min(one, two)
+                if one < two:
+                    parent[two] = one
+                else:
+                    parent[one] = two
             other += 1
     found: dict[int, _Region] = {}
     for index, (row, left, right, label) in enumerate(runs):
