@@ -26,6 +26,7 @@ from coordinator.documents import (
     plain,
     seal,
     seal_encoded,
+    seal_hashed,
     sha256,
     unseal,
 )
@@ -168,7 +169,7 @@ class Batch:
         before = self._ledger[0]
         manifest_data = encode(document)
         state_body = encode(state)
-        state_data = seal_encoded(state_body)
+        state_data, state_sha256 = seal_hashed(state_body)
         after = sha256(manifest_data)
 
         def pending(spelt_state: Any) -> Pending:
@@ -197,7 +198,7 @@ class Batch:
             self.files.replace(self.control.state, state_data)
             await self._reach("state")
             self.files.remove(self.control.pending)
-        self.state, self.state_sha256 = state, sha256(state_data)
+        self.state, self.state_sha256 = state, state_sha256
         self._ledger = (after, Ledger(document))
 
     def _check_untouched(self, before_sha256: str) -> None:

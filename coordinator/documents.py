@@ -210,7 +210,18 @@ def seal(value: Any) -> bytes:
 
 def seal_encoded(body: bytes) -> bytes:
     """`seal` of what `encode` gave."""
-    return b"".join((body[: -len(b"\n}\n")], _SEAL_HEAD, sha256(body).encode(), _SEAL_TAIL))
+    return seal_hashed(body)[0]
+
+
+def seal_hashed(body: bytes) -> tuple[bytes, str]:
+    """`seal` of what `encode` gave, and the SHA-256 of the sealed bytes; what both hashes share is hashed once."""
+    shared = body[: -len(b"\n}\n")]
+    whole = hashlib.sha256(shared)
+    inner = whole.copy()
+    inner.update(b"\n}\n")
+    end = b"".join((_SEAL_HEAD, inner.hexdigest().encode(), _SEAL_TAIL))
+    whole.update(end)
+    return shared + end, whole.hexdigest()
 
 
 def unseal(data: bytes, *, limit_bytes: int = MAX_DOCUMENT_BYTES) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
 from typing import Any
 
 from coordinator.documents import MAX_DOCUMENT_BYTES, DocumentError, decode
@@ -76,15 +75,20 @@ class Operations:
         return found.f_bavail * found.f_frsize
 
 
-@contextlib.contextmanager
-def _translated(what: str, path: str, *, exists_is_news: bool = True) -> Iterator[None]:
+class _translated:  # noqa: N801 - read as a statement; a class is cheaper than a generator
     """`exists_is_news` leaves `FileExistsError` as it is, for callers whose caller decides what it means."""
-    try:
-        yield
-    except OSError as error:
-        if exists_is_news and isinstance(error, FileExistsError):
-            raise
-        raise StorageError(what, path, error) from error
+
+    __slots__ = ("exists_is_news", "path", "what")
+
+    def __init__(self, what: str, path: str, *, exists_is_news: bool = True) -> None:
+        self.what, self.path, self.exists_is_news = what, path, exists_is_news
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not (self.exists_is_news and isinstance(error, FileExistsError)):
+            raise StorageError(self.what, self.path, error) from error
 
 
 class Files:
@@ -147,12 +151,16 @@ class Files:
         self.sync_directory_of(path)
 
     def make_directory(self, path: str) -> bool:
-        """Make a private directory; False if a directory is there already."""
+        """Make a private directory, durably; False if a directory is there already.
+
+        One that is there may be what an opening left that died before its sync: it is made durable all the same.
+        """
         try:
             with _translated("cannot make the directory", path):
                 self.operations.make_directory(path)
         except FileExistsError:
             check_private_directory(path)
+            self.sync_directory_of(path)
             return False
         self.sync_directory_of(path)
         return True
@@ -222,7 +230,7 @@ def read_bounded(path: str, limit_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
         with _translated("cannot read", path):
             parts: list[bytes] = []
             size = 0
-            while chunk := os.read(descriptor, 1 << 20):
+            while chunk := os.read(descriptor, min(1 << 20, max(found.st_size - size, 0) + 1)):
                 parts.append(chunk)
                 size += len(chunk)
                 if size > limit_bytes:

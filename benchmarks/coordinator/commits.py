@@ -56,6 +56,10 @@ class Recorder(Operations):
         self.done.append(("sync_directory", 0))
         super().sync_directory(path)
 
+    def append(self, path: str, data: bytes) -> None:
+        self.done.append(("append", len(data)))
+        super().append(path, data)
+
 
 def replay(folder: str, done: list[tuple[str, int]]) -> None:
     """The same system calls in the same order on files of the same sizes, and nothing else."""
@@ -76,6 +80,10 @@ def replay(folder: str, done: list[tuple[str, int]]) -> None:
             directory = os.open(folder, os.O_RDONLY)
             os.fsync(directory)
             os.close(directory)
+        elif method == "append":
+            events = os.open(os.path.join(folder, "events"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            os.write(events, _FILLING[:size])
+            os.close(events)
 
 
 _FILLING = secrets.token_bytes(1 << 20)

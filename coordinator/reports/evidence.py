@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +14,7 @@ from coordinator.reports.records import Evidence, EvidenceLink, Finding, Planned
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 VIDEO_SUFFIXES = (".webm", ".mp4")
 TRANSCRIPT = "transcript.jsonl"
+_STEP_PICTURE = re.compile(r"(?:screenshots/)?step-(\d{1,9})(-marked)?\.(?:png|jpe?g)", re.IGNORECASE)
 
 
 def relative_path(run: PlannedRun, file: str, report_directory: str) -> str:
@@ -38,6 +40,26 @@ def video_of(run: PlannedRun) -> str:
     return next((file for file in run.files if file.lower().endswith(VIDEO_SUFFIXES)), "")
 
 
+def step_pictures(run: PlannedRun) -> dict[int, str]:
+    """Step -> its screenshot within the run's folder (`screenshots/step-N.jpg`), the marked copy where there is one."""
+    found: dict[int, str] = {}
+    for file in run.files:
+        named = _STEP_PICTURE.fullmatch(file)
+        if named is not None and (named[2] or int(named[1]) not in found):
+            found[int(named[1])] = file
+    return dict(sorted(found.items()))
+
+
+def step_seconds(run: PlannedRun) -> dict[int, float]:
+    """Step -> its second in the run's video, for the steps whose timeline tells it."""
+    rows = run.report.timeline if run.report is not None and video_of(run) else ()
+    return {
+        row["step"]: second
+        for row in rows
+        if isinstance(row.get("step"), int) and (second := _number(row.get("at_seconds"))) is not None
+    }
+
+
 def locate_evidence(run: PlannedRun, finding: Finding, report_directory: str) -> list[EvidenceLink]:
     """Each piece of a finding's evidence with its file, whether that is there, and the place in it."""
     return [_locate(run, item, finding, report_directory) for item in finding.evidence]
@@ -48,7 +70,7 @@ def _locate(run: PlannedRun, item: Evidence, finding: Finding, report_directory:
     line: int | None = None
     second: float | None = None
     if item.kind == "screenshot":
-        file = _picture(run, item.ref)
+        file = _picture(run, item.ref) or (step_pictures(run).get(step, "") if step is not None else "")
     elif item.kind == "video":
         file = video_of(run)
         second = _number(_timeline_row(run, step).get("at_seconds"))

@@ -19,6 +19,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.files import read_bounded
 from coordinator.reports.actions import action_text, fact_text
 from coordinator.reports.escaping import json_for_html, one_line, seen_data, seen_text
+from coordinator.reports.evidence import relative_path, step_pictures, step_seconds
 from coordinator.reports.records import SEVERITIES, Aggregate, Campaign, MergedFinding, PlannedRun, RunRow
 
 MAX_INLINE_TIMELINE_BYTES = 24 << 20
@@ -30,6 +31,7 @@ MAX_INPUTS_IN_LINE = 8
 MAX_INPUTS = 200
 MAX_PLAIN_RUNS = 500
 MAX_COMPARED = 200
+MAX_FILM_PICTURES = 200
 MAX_TOLD_CHARACTERS = 320
 MAX_STEP_CHARACTERS = 240
 
@@ -48,7 +50,7 @@ class Timelines(msgspec.Struct, frozen=True, kw_only=True):
 def render_html(aggregate: Aggregate, campaign: Campaign, report_directory: str) -> str:
     """The page. `report_directory` is where it will lie: links to evidence are relative to it."""
     positions = {row.run_id: position for position, row in enumerate(aggregate.runs)}
-    timelines = _timelines(aggregate, campaign)
+    timelines = _timelines(aggregate, campaign, report_directory)
     style, script = _text_of("report.css"), _text_of("report.js")
     return str(
         _template().render(
@@ -103,7 +105,7 @@ def _csp_hash(text: str) -> str:
 # -- timelines ------------------------------------------------------------------------------------------------------
 
 
-def _timelines(aggregate: Aggregate, campaign: Campaign) -> Timelines:
+def _timelines(aggregate: Aggregate, campaign: Campaign, report_directory: str) -> Timelines:
     numbers = {
         (met.run_id, met.finding_id): finding.number for finding in aggregate.findings for met in finding.occurrences
     }
@@ -121,7 +123,8 @@ def _timelines(aggregate: Aggregate, campaign: Campaign) -> Timelines:
         if run.report is None:
             continue
         rows = _timeline_rows(run, numbers, at_steps.get(run.run_id, {}))
-        text = json_for_html({**seen_data(_run_more(aggregate.runs[position])), "rows": rows})
+        more = _run_more(aggregate.runs[position]) | _film(run, report_directory)
+        text = json_for_html({**seen_data(more), "rows": rows})
         if used + len(text) > MAX_INLINE_TIMELINE_BYTES:
             left_out += 1
             continue
@@ -288,6 +291,15 @@ def _run_more(row: RunRow) -> dict[str, Any]:
         "recording": one_line(row.recording),
     }
     return {key: value for key, value in data.items() if value not in ("", [], {}, None)}
+
+
+def _film(run: PlannedRun, report_directory: str) -> dict[str, Any]:
+    """The run's screenshots as [step, path], evenly chosen where there are many, and its steps' seconds of video."""
+    pictures = list(step_pictures(run).items())
+    stride = -(-len(pictures) // MAX_FILM_PICTURES) or 1
+    shots = [[step, relative_path(run, file, report_directory)] for step, file in pictures[::stride]]
+    film = {"shots": shots, "shotsInAll": len(pictures), "secondsAt": {str(k): v for k, v in step_seconds(run).items()}}
+    return {key: value for key, value in film.items() if value}
 
 
 # -- pictures -------------------------------------------------------------------------------------------------------

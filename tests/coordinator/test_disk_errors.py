@@ -24,6 +24,7 @@ from tests.coordinator.calls import (
     run,
     snapshot,
     state_of,
+    untouched,
 )
 from tests.coordinator.campaign import Campaign
 from tests.coordinator.plays import phases_on_disk, played
@@ -194,6 +195,26 @@ def test_error_while_the_lock_is_made_leaves_no_lock(campaign: Campaign, operati
         campaign.open(operations)
     assert sorted(os.listdir(campaign.folder)) == ["evidence", "manifest.json"]
     run(campaign.open().close())
+
+
+class NoState(Unsynced):
+    """The first state cannot be given its name."""
+
+    def link(self, source: str, target: str) -> None:
+        if target.endswith("/state.json"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().link(source, target)
+
+
+def test_open_that_fails_at_its_first_state_leaves_no_lock_and_can_be_opened_again(campaign: Campaign) -> None:
+    """Empty directories and the selections stay: they promise nothing, and the next opening takes them as its own."""
+    with untouched(campaign.path), pytest.raises(StorageError):
+        campaign.open(NoState())
+    assert not os.path.lexists(campaign.lock)
+    assert sorted(path.name for path in campaign.control.rglob("*") if path.is_file()) == ["selections.json"]
+    c = campaign.open()
+    run(c.reserve("a"))
+    run(c.close())
 
 
 # -- events are for people

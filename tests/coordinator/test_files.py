@@ -281,3 +281,30 @@ def test_link_that_was_made_but_reported_as_existing_is_ours(tmp_path: Path) -> 
     Files(Repeated()).create(str(tmp_path / "x"), b"data")
     assert (tmp_path / "x").read_bytes() == b"data"
     assert os.listdir(tmp_path) == ["x"]
+
+
+class NoSync(Operations):
+    """The parent's sync fails `failures` times; every directory that was synced in full is noted."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.synced: list[str] = []
+
+    def sync_directory(self, path: str) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EIO, "the cut came here")
+        super().sync_directory(path)
+        self.synced.append(path)
+
+
+def test_a_directory_found_by_a_second_try_is_made_durable_by_it(tmp_path: Path) -> None:
+    operations = NoSync(failures=1)
+    files = Files(operations)
+    path = str(tmp_path / "control")
+    with pytest.raises(StorageError):
+        files.make_directory(path)
+    assert os.path.isdir(path)
+    assert operations.synced == []
+    assert files.make_directory(path) is False
+    assert operations.synced == [str(tmp_path)]

@@ -101,8 +101,11 @@
     if (run.report) files.append(link(run.report, "Report")); else files.append(make("span", "gone", "Report missing"));
     if (run.transcript) files.append(link(run.transcript, "Transcript")); else files.append(make("span", "gone", "Transcript missing"));
     if (run.video) files.append(link(run.video, "Video"));
+    if (!run.video && /^(complete|partial)/.test(more.recording || "")) files.append(make("span", "gone", "Video missing"));
     box.append(files);
-    if (more.rows.length) timeline(box, more.rows, position);
+    if (run.video) box.append(video(run));
+    if (more.shots) film(box, run, more, position);
+    if (more.rows.length) timeline(box, more.rows, position, more.secondsAt || {});
     return box;
   }
 
@@ -119,7 +122,64 @@
     return finding ? finding.className.replace("finding ", "") : "note";
   }
 
-  function timeline(box, rows, position) {
+  function gone(element, words) {
+    element.addEventListener("error", function () { element.replaceWith(make("span", "gone", words)); });
+    return element;
+  }
+
+  function video(run) {
+    var screen = make("video", "screen");
+    screen.controls = true;
+    screen.preload = "metadata";
+    screen.playsInline = true;
+    screen.setAttribute("aria-label", "Video of " + run.persona + " with " + run.controller);
+    screen.src = run.video;
+    return gone(screen, "The video cannot be played: the file is not beside this report, or this browser lacks its codec");
+  }
+
+  // The game's screen at each step; pictures are read from disk only as they scroll into view.
+  function film(box, run, more, position) {
+    box.append(make("h3", "small", "Screens, " + (more.shots.length < more.shotsInAll ? more.shots.length + " of " : "") + more.shotsInAll));
+    var items = make("ol", "film");
+    items.tabIndex = 0;
+    items.setAttribute("aria-label", "Screens of " + run.persona + " with " + run.controller);
+    more.shots.forEach(function (shot) {
+      var item = make("li");
+      var whole = link(shot[1]);
+      var picture = make("img");
+      picture.loading = "lazy";
+      picture.alt = "The screen at step " + shot[0];
+      picture.width = 160;
+      picture.height = 90;
+      picture.src = shot[1];
+      whole.append(gone(picture, "screenshot missing"));
+      item.append(whole, link("#run-" + position + "-step-" + shot[0], "Step " + shot[0]));
+      items.append(item);
+    });
+    box.append(items);
+  }
+
+  function clock(seconds) {
+    return Math.floor(seconds / 60) + ":" + ("0" + Math.floor(seconds % 60)).slice(-2);
+  }
+
+  // A link to the second, for a new tab; a click moves the video that stands above.
+  function moment(run, box, seconds) {
+    var place = link(run.video + "#t=" + seconds, clock(seconds));
+    place.className = "moment num";
+    place.setAttribute("aria-label", "Video at " + clock(seconds));
+    place.addEventListener("click", function (event) {
+      var screen = box.querySelector("video");
+      if (!screen || event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      screen.currentTime = seconds;
+      screen.scrollIntoView({ block: "center", behavior: "instant" });
+      screen.focus({ preventScroll: true });
+    });
+    return place;
+  }
+
+  function timeline(box, rows, position, secondsAt) {
     var run = runs[position];
     box.append(make("h3", "small", "Timeline, " + rows.length + " steps"));
     box.append(strip(rows));
@@ -141,6 +201,7 @@
       item.append(make("span", "at", cells[0]), make("span", "did", cells[1]));
       var became = make("span", "became", cells[2] + (found.length && cells[2] ? " " : ""));
       found.forEach(function (number) { became.append(link("#finding-" + number, "Finding " + number)); });
+      if (run.video && secondsAt[cells[0]] !== undefined) became.append(" ", moment(run, box, secondsAt[cells[0]]));
       item.append(became);
       all.append(item);
     });
