@@ -12,9 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("coordinator", "workers", "drivers")
 MAX_LINES = 400
-# What the coordinator may know of workers: the contract, and the pure parts of simulations.
+# What the coordinator may know of workers: the contract, and the pure parts of simulations and of models.
 OPEN_TO_COORDINATOR = (
-    "workers.contract", "workers.simulation.configuration", "workers.simulation.statistics",
+    "workers.contract", "workers.models.access", "workers.simulation.configuration", "workers.simulation.statistics",
     "workers.simulation.plan", "workers.simulation.errors",
 )  # fmt: skip
 

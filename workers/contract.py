@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from workers.models.access import ModelAccess
+
 JOB_VERSION = DELIVERY_VERSION = 1
 REPORT_SCHEMA_VERSION = "1.0"
 MAX_DELIVERY_BYTES = 1 << 20
@@ -112,6 +114,7 @@ class PlayOrder(_Control, frozen=True, kw_only=True):
     fail_on: str = "never"
     record_video: bool = False
     budget_microdollars: int | None = None
+    model_access: ModelAccess | None = None
     build: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -376,9 +379,6 @@ class RunReport(_Report, frozen=True, kw_only=True):
     """one row a step, small: step, action (text), effect (words), finding ids"""
 
 
-# -- personas ------------------------------------------------------------------------------------------------------
-
-
 def load_persona(name_or_path: str) -> dict[str, Any]:
     """A shipped persona by name, or a user's file by path, as `PlayOrder.persona`; a `ValueError` names every fault."""
     from workers.personas import load, to_data
@@ -388,9 +388,9 @@ def load_persona(name_or_path: str) -> dict[str, Any]:
 
 def persona_names() -> tuple[str, ...]:
     """The shipped personas, in alphabetical order."""
-    from workers.personas import names
+    import workers.personas
 
-    return names()
+    return workers.personas.names()
 
 
 def persona_schema() -> dict[str, Any]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from workers.brains.base import Candidate
-from workers.brains.registry import FREE_BRAINS
 from workers.look import Effect, Scene
 
 CONTROLLERS = ("standard", "jev", "rune")
@@ -32,7 +31,7 @@ class Controller(Protocol):
     name: str
     facts: Counter[str]
 
-    def choose(self, scene: Scene, proposals: Sequence[Candidate], rng: random.Random) -> Candidate: ...
+    async def choose(self, scene: Scene, proposals: Sequence[Candidate], rng: random.Random) -> Candidate: ...
 
     def learn(self, scene: Scene, label: str, effect: Effect, after: Scene) -> None: ...
 
@@ -45,7 +44,7 @@ class Standard:
     def __init__(self) -> None:
         self.facts: Counter[str] = Counter(proposals_read=0, selections=0, fall_backs=0)
 
-    def choose(self, scene: Scene, proposals: Sequence[Candidate], rng: random.Random) -> Candidate:
+    async def choose(self, scene: Scene, proposals: Sequence[Candidate], rng: random.Random) -> Candidate:
         self.facts["proposals_read"] += len(proposals)
         return proposals[0]
 
@@ -64,7 +63,7 @@ class Rune:
         self._effects: dict[str, list[float]] = {}
         self._seen: set[str] = set()
 
-    def choose(self, scene: Scene, proposals: Sequence[Candidate], rng: random.Random) -> Candidate:
+    async def choose(self, scene: Scene, proposals: Sequence[Candidate], rng: random.Random) -> Candidate:
         self.facts["proposals_read"] += len(proposals)
         first = proposals[0]
         if len(proposals) == 1 or (first.input.action is not None and first.input.action.kind in ("wait", "note")):
@@ -94,16 +93,19 @@ class Rune:
         return sum(past) / len(past) if past else 0.0
 
 
-def make_controller(name: str, brain: str) -> Controller:
-    """A controller by name; raises `ControllerError` for an unknown one, and for `jev` with a brain without a model."""
+def make_controller(name: str, brain: str, select: Callable[[], Controller] | None = None) -> Controller:
+    """A controller by name; `select` makes the one that asks the brain's model.
+
+    Raises `ControllerError` for an unknown one, and for `jev` with a brain without a model.
+    """
     if name == "standard":
         return Standard()
     if name == "rune":
         return Rune()
-    if name == "jev" and brain in FREE_BRAINS:
+    if name == "jev" and select is not None:
+        return select()
+    if name == "jev":
         raise ControllerError(
             name, brain, "jev is a second model call, and this brain has no model; use standard or rune"
         )
-    if name == "jev":
-        raise ControllerError(name, brain, "this version has no brain with a model; use standard or rune")
     raise ControllerError(name, brain, f"there is no such controller; use one of {', '.join(CONTROLLERS)}")

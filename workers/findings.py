@@ -21,6 +21,8 @@ MAX_TITLE_CHARACTERS = 160
 MAX_DESCRIPTION_CHARACTERS = 2_000
 MAX_REPRO_STEPS = 300
 MAX_EVIDENCE = 20
+CLAIM_STEPS = 2
+NO_EVIDENCE = "no evidence with an id that the harness issued"
 
 EvidenceKind = Literal["screenshot", "video", "transcript", "console", "state", "trace"]
 _PREFIX: dict[EvidenceKind, str] = {
@@ -93,6 +95,11 @@ class EvidenceBook:
         self._issued[ref] = (kind, step)
         return Evidence(kind=kind, ref=ref, step=step)
 
+    def find(self, ref: str) -> Evidence | None:
+        """What was issued under this id."""
+        found = self._issued.get(ref)
+        return None if found is None else Evidence(kind=found[0], ref=ref, step=found[1])
+
     def knows(self, evidence: Evidence) -> bool:
         """Whether this very evidence was issued."""
         return self._issued.get(evidence.ref) == (evidence.kind, evidence.step)
@@ -110,6 +117,8 @@ class Findings:
         self._by_signature: dict[str, Finding] = {}
         self.repeats: dict[str, int] = {}
         self.overflow = 0
+        self.last_event: tuple[int, str] | None = None
+        """Step and signature of the oracles' last event."""
 
     def __len__(self) -> int:
         return len(self._by_signature)
@@ -135,6 +144,7 @@ class Findings:
     ) -> tuple[Finding | None, bool]:
         """Record an oracle's event; returns the finding (None beyond `MAX_FINDINGS`) and whether it is new."""
         mark = signature(event.oracle, event.message, event.place)
+        self.last_event = (step, mark)
         valid = [item for item in evidence if self._book.knows(item)]
         seen = self._by_signature.get(mark)
         if seen is not None:
@@ -155,7 +165,7 @@ class Findings:
             evidence=valid[:MAX_EVIDENCE],
             origin="oracle",
             signature=mark,
-            dropped=None if valid else "no evidence with an id that the harness issued",
+            dropped=None if valid else NO_EVIDENCE,
             suppressed_by=self._known.get(mark) or self._known.get(event.title),
             step=step,
             oracle=event.oracle,
@@ -167,3 +177,55 @@ class Findings:
     def replace(self, finding: Finding) -> None:
         """Put a finding back with its replay stamp or a shorter input list."""
         self._by_signature[finding.signature] = finding
+
+    def claim(
+        self,
+        *,
+        title: str,
+        category: str,
+        severity: Severity,
+        description: str,
+        cited: Sequence[str],
+        place: str,
+        step: int,
+        actions: Sequence[dict[str, Any]],
+        steps_in_words: Sequence[str],
+    ) -> Finding | None:
+        """Record what the player itself reports at `step`; None beyond `MAX_FINDINGS`.
+
+        It takes the signature of the oracles' event within two steps, and is merged with it; else it has one of its
+        own, from category, place and title, and is marked weak. Ids that were not issued are no evidence.
+        """
+        known = [found for ref in dict.fromkeys(cited) if (found := self._book.find(ref)) is not None]
+        event = self.last_event
+        near = event is not None and abs(step - event[0]) <= CLAIM_STEPS and bool(known)
+        mark = event[1] if near and event is not None else signature(f"player:{category}", title, place)
+        seen = self._by_signature.get(mark)
+        if seen is not None:
+            self.repeats[mark] = self.repeats.get(mark, 1) + 1
+            merged = list(dict.fromkeys([(item.kind, item.ref, item.step) for item in [*seen.evidence, *known]]))
+            evidence = [Evidence(kind=kind, ref=ref, step=at) for kind, ref, at in merged][:MAX_EVIDENCE]
+            dropped = None if known and seen.dropped == NO_EVIDENCE else seen.dropped
+            self._by_signature[mark] = msgspec.structs.replace(seen, evidence=evidence, dropped=dropped)
+            return self._by_signature[mark]
+        if len(self._by_signature) >= MAX_FINDINGS:
+            self.overflow += 1
+            return None
+        finding = Finding(
+            id=f"f{len(self._by_signature) + 1}",
+            title=title[:MAX_TITLE_CHARACTERS],
+            category=category,
+            severity=severity,
+            description=description[:MAX_DESCRIPTION_CHARACTERS],
+            repro_steps=list(steps_in_words)[-MAX_REPRO_STEPS:],
+            evidence=known[:MAX_EVIDENCE],
+            origin="persona",
+            signature=mark,
+            dropped=None if known else NO_EVIDENCE,
+            suppressed_by=self._known.get(mark) or self._known.get(title),
+            weak=True,
+            step=step,
+            actions=list(actions),
+        )
+        self._by_signature[mark] = finding
+        return finding

@@ -39,6 +39,13 @@ def read_job(path: Path, sha256: str) -> Job:
     return job
 
 
+def key_name_of(job: Job) -> str | None:
+    """Under which name the key of this job's model was handed over; None where no key is wanted."""
+    if job.kind != "play" or job.play is None or job.play.model_access is None:
+        return None
+    return job.play.model_access.key_name
+
+
 def _read_private(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

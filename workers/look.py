@@ -92,12 +92,16 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """One remembered step: `before` and `after` are positions in `Look.scenes`, `did` is the label of what was done."""
+    """One remembered step: `before` and `after` are positions in `Look.scenes`, `did` is the label of what was done.
+
+    `step` is its number in the run, by which evidence of it is cited; 0 where it is not known.
+    """
 
     before: int
     did: str
     effect: Effect
     after: int
+    step: int = 0
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -194,7 +198,7 @@ class Eyes:
         self._of = of
         told = [*(f"goal: {goal}" for goal in brief.goals), brief.success, brief.controls, brief.start]
         self._brief = "; ".join(part for part in told if part)[:MAX_BRIEF_CHARACTERS]
-        self._memory: deque[tuple[Scene, str, Effect, Scene]] = deque(maxlen=persona.limits.memory_steps)
+        self._memory: deque[tuple[Scene, str, Effect, Scene, int]] = deque(maxlen=persona.limits.memory_steps)
 
     def scene(self, observation: Observation) -> tuple[Scene, tuple[Offer, ...]]:
         """What this player takes in of an observation, and what may be done about it."""
@@ -215,8 +219,9 @@ class Eyes:
                 did=did,
                 effect=effect,
                 after=places.setdefault(after, len(places)),
+                step=number,
             )
-            for before, did, effect, after in self._memory
+            for before, did, effect, after, number in self._memory
         ]
         scenes = [*places, scene]
         return msgspec.json.encode(
@@ -233,9 +238,9 @@ class Eyes:
             )
         )
 
-    def remember(self, before: Scene, did: str, effect: Effect, after: Scene) -> None:
+    def remember(self, before: Scene, did: str, effect: Effect, after: Scene, *, step: int = 0) -> None:
         """Keep a step; the oldest beyond the memory window is forgotten."""
-        self._memory.append((before, did[:MAX_LABEL_CHARACTERS], effect, after))
+        self._memory.append((before, did[:MAX_LABEL_CHARACTERS], effect, after, step))
 
     def takes_text(self, observation: Observation) -> bool:
         """Whether a line of free text is an input now, for this player."""

@@ -1,6 +1,7 @@
 """The player's side of a run: its order comes by standard input, its account is `result.json` in the run's folder.
 
-The first line of input is the job without its key; a later line `{"stop": reason}` asks for the end after the turn in
+The first line of input is the job without its signing key; where the job names the key of a model, the second line is
+`{"model_key": ...}`, which stands nowhere else; a later line `{"stop": reason}` asks for the end after the turn in
 flight; the end of input means that the supervisor died, and then the player ends everything below it and itself.
 """
 
@@ -22,9 +23,10 @@ import msgspec
 
 from workers.contract import EndReason, Job, PlayResult, Usage
 from workers.delivery import RESULT_NAME
-from workers.descendants import become_subreaper, end_descendants, wake_when_parent_ends
+from workers.descendants import become_subreaper, end_descendants, hide_memory, wake_when_parent_ends
 from workers.environment import HOME_NAME, TEMPORARY_NAME, game_environment
 from workers.folders import remove_tree, write_new
+from workers.jobs import key_name_of
 from workers.stop import StopFlag
 
 MAX_ORDER_BYTES = 8 << 20
@@ -49,10 +51,16 @@ def run_player() -> int:
     lifeline = _take_over_input()
     line, rest = _read_line(lifeline, b"")
     job = msgspec.json.decode(line, type=Job)
+    model_key = None
+    if key_name_of(job) is not None:
+        line, rest = _read_line(lifeline, rest)
+        model_key = msgspec.json.decode(line, type=dict[str, str | None]).get("model_key")
+        # Whoever plays as the same user must not read it out of this process.
+        hide_memory()
     run = Path(job.run_directory)
     stop = StopFlag()
     threading.Thread(target=_hold_lifeline, args=(lifeline, rest, stop, run), daemon=True, name="lifeline").start()
-    result = asyncio.run(_until_terminated(job, stop))
+    result = asyncio.run(_until_terminated(job, stop, model_key))
     write_new(run / RESULT_NAME, msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
     return 0
 
@@ -98,9 +106,9 @@ def _reap() -> None:
             pass
 
 
-async def _until_terminated(job: Job, stop: StopFlag) -> PlayResult:
+async def _until_terminated(job: Job, stop: StopFlag, model_key: str | None) -> PlayResult:
     """Play; a SIGTERM asks like the supervisor does, and cancels when somebody had asked before."""
-    playing = asyncio.ensure_future(play_job(job, stop))
+    playing = asyncio.ensure_future(play_job(job, stop, model_key))
 
     def on_sigterm() -> None:
         if stop.requested is None:
@@ -112,7 +120,7 @@ async def _until_terminated(job: Job, stop: StopFlag) -> PlayResult:
     return await playing
 
 
-async def play_job(job: Job, stop: StopFlag) -> PlayResult:
+async def play_job(job: Job, stop: StopFlag, model_key: str | None = None) -> PlayResult:
     """Do what the job asks, by kind. `probe` and `inspect` end as `goal_reached` when they ran to their end."""
     run = Path(job.run_directory)
     persona = str(job.play.persona.get("name", "")) if job.play else ""
@@ -152,6 +160,7 @@ async def play_job(job: Job, stop: StopFlag) -> PlayResult:
         environment=environment,
         stop=stop,
         now=utc_now,
+        model_key=model_key,
     )
 
 

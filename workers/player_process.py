@@ -18,6 +18,7 @@ import msgspec
 from workers.contract import EndReason, Job
 from workers.descendants import end_descendants, signal_descendants
 from workers.environment import HOME_NAME, TEMPORARY_NAME, player_environment
+from workers.jobs import key_name_of
 from workers.ladder import Ladder
 from workers.output import BoundedLog
 
@@ -34,8 +35,9 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class PlayerProcess:
     """The player's life, from its start to the end of the last process below the supervisor."""
 
-    def __init__(self, job: Job, player: Sequence[str], signals: StopSignals) -> None:
+    def __init__(self, job: Job, player: Sequence[str], signals: StopSignals, *, model_key: str | None = None) -> None:
         self.job, self.run, self.player, self._signals = job, Path(job.run_directory), player, signals
+        self._model_key = model_key
         self.ladder = Ladder(job.limits, now=time.monotonic())
         self.log: BoundedLog | None = None
         self.killed: list[str] = []
@@ -100,6 +102,9 @@ class PlayerProcess:
             os.set_blocking(pipe.fileno(), False)
         selector.register(self._popen.stdout, selectors.EVENT_READ, "output")
         self._to_player = msgspec.json.encode(msgspec.structs.replace(self.job, key="")) + b"\n"
+        if key_name_of(self.job) is not None:
+            self._to_player += msgspec.json.encode({"model_key": self._model_key}) + b"\n"
+            self._model_key = None
         selector.register(self._popen.stdin, selectors.EVENT_WRITE, "order")
 
     def _watch(self, selector: selectors.BaseSelector) -> None:

@@ -16,6 +16,7 @@ from drivers import make_driver
 from drivers.base import Driver, Launch, Observation, Recording
 from drivers.errors import DriverStartError
 from workers import report as writing
+from workers.brains.base import Brain
 from workers.brains.registry import UnknownBrainError, make_brain
 from workers.contract import (
     REPORT_SCHEMA_VERSION,
@@ -31,8 +32,13 @@ from workers.contract import (
 from workers.controllers import MAX_FALL_BACK_SHARE, Controller, ControllerError, Standard, make_controller
 from workers.findings import EvidenceBook, Findings, at_or_above
 from workers.goals import GoalError, goal_test
+from workers.models.brain import ModelBrain
+from workers.models.caller import Bounds
+from workers.models.exchanges import EXCHANGES_NAME
+from workers.models.opening import open_model_player
+from workers.models.purse import CallPurse
 from workers.personas import Persona, PersonaError, from_data
-from workers.purse import EmptyPurse, open_purse
+from workers.purse import EmptyPurse, RunPurse, open_purse
 from workers.replays import MAX_REPLAYED_FINDINGS, MAX_SECONDS, SHARE_OF_RUN, Stage, replay
 from workers.session import Desk, Ended, Session, StopRequest
 from workers.transcript import ProgressFile, Transcript, write_private
@@ -69,14 +75,17 @@ async def play(
     environment: Mapping[str, str],
     stop: StopRequest,
     now: Callable[[], str],
+    model_key: str | None = None,
 ) -> PlayResult:
     """Play one order into `run_directory`, which exists and is private.
 
     Writes `progress.json` and `transcript.jsonl` while it plays, then `report.json`, `report.md` and `usage.json`. A
     fault of game or driver is an end reason; an order that cannot be played (unknown driver, brain, controller, a bad
-    persona or goal) ends as `never_started`. Raises OSError when the folder cannot be written.
+    persona or goal) ends as `never_started`. `model_key` goes to the model's provider and nowhere else. Raises OSError
+    when the folder cannot be written.
     """
     run = _Run(order, run_directory, scenario_id, run_id, batch_id, execution_id, environment, stop, now)
+    run.model_key = model_key
     return await run.play()
 
 
@@ -92,7 +101,9 @@ class _Run:
         self.began = time.monotonic()
         self.book = EvidenceBook()
         self.findings = Findings(self.book, order.known_findings)
-        self.purse = open_purse(folder, order.brain, order.budget_microdollars)
+        self.purse: RunPurse = open_purse(folder, order)
+        self.model_key: str | None = None
+        self.model_facts: Mapping[str, int] = {}
         self.driver_facts: Mapping[str, Any] = {}
         self.leftovers: list[str] = []
         self.recording = Recording(status="off")
@@ -111,16 +122,20 @@ class _Run:
         control: ControlRun | None = None
         try:
             persona = from_data(self.order.persona)
-            controller = make_controller(self.order.controller, self.order.brain)
-            brain = make_brain(self.order.brain, self.purse)
             goal = goal_test(self.order.brief.goal_when)
             self._check_driver()
+            brain, controller = self._player(persona, progress)
         except (PersonaError, ControllerError, UnknownBrainError, GoalError, DriverStartError) as error:
             ended = Ended(end_reason="never_started", detail=str(error))
             return self._report(None, ended, None)
         with Transcript(self.folder / "transcript.jsonl") as transcript:
             desk = Desk(findings=self.findings, book=self.book, now=self.now, transcript=transcript, progress=progress)
-            ended = await self._session(persona, brain, controller, goal, desk)
+            try:
+                ended = await self._session(persona, brain, controller, goal, desk)
+            finally:
+                if isinstance(brain, ModelBrain):
+                    self.model_facts = brain.caller.facts
+                    await brain.close()
             if transcript.lines_left_out:
                 ended.counts["transcript_lines_left_out"] = transcript.lines_left_out
         self.controller_facts = {"name": controller.name, **controller.facts}
@@ -128,6 +143,17 @@ class _Run:
             await self._replays(goal, progress, ended)
             control = await self._control(persona, goal, progress, ended)
         return self._report(persona, ended, control)
+
+    def _player(self, persona: Persona, progress: ProgressFile) -> tuple[Brain, Controller]:
+        order = self.order
+        if not isinstance(self.purse, CallPurse):
+            return make_brain(order.brain, self.purse), make_controller(order.controller, order.brain)
+        make_controller(order.controller, order.brain, Standard)
+        bounds = Bounds(stop=self.stop, deadline=self.deadline, alive=progress.again)
+        player = open_model_player(
+            order, persona, folder=self.folder, key=self.model_key, purse=self.purse, bounds=bounds
+        )
+        return player.brain, make_controller(order.controller, order.brain, player.select)
 
     def _check_driver(self) -> None:
         make_driver(self.order.driver)
@@ -306,11 +332,12 @@ class _Run:
             tested=self._tested(ended),
             timing={"frozen_seconds": 0.0, "game_seconds": 0.0, "brain_seconds": 0.0, **ended.timing,
                     "wall_seconds": time.monotonic() - self.began},
-            usage=self.purse.facts(),
+            usage={**self.purse.facts(), **writing.cost_of_findings(self.purse.usage().cost_usd, findings, control)},
             persona_limits={} if persona is None else _enforced(persona),
             controller_facts=self.controller_facts,
             counts={**ended.counts, "restarts": ended.restarts, "replay_sessions": self.replay_sessions,
-                    "noise_lines": int(self.driver_facts.get("noise_lines", 0))},
+                    "noise_lines": int(self.driver_facts.get("noise_lines", 0)),
+                    **{f"model_{name}": count for name, count in self.model_facts.items()}},
             recording=msgspec.to_builtins(self.recording),
             control=control,
             timeline=ended.timeline,
@@ -319,7 +346,9 @@ class _Run:
         write_private(self.folder / "report.json", msgspec.json.format(msgspec.json.encode(report)) + b"\n")
         write_private(self.folder / "report.md", writing.markdown(report).encode())
         write_private(self.folder / "usage.json", msgspec.json.encode(report.usage) + b"\n")
-        artefacts += [name for name in ("transcript.jsonl", SPEND_NAME) if (self.folder / name).exists()]
+        artefacts += [
+            name for name in ("transcript.jsonl", SPEND_NAME, EXCHANGES_NAME) if (self.folder / name).exists()
+        ]
         failed = outcome in ("failed", "interrupted", "canceled")
         return PlayResult(
             end_reason=ended.end_reason,

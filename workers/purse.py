@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from workers.contract import SCRIPTED_PREFIX, SPEND_NAME, EndReason, Usage
+from workers.contract import SCRIPTED_PREFIX, SPEND_NAME, EndReason, PlayOrder, Usage
+from workers.models.purse import CallPurse
 from workers.transcript import open_private
 
 
@@ -62,10 +63,13 @@ class Purse:
         }
 
 
+RunPurse = Purse | CallPurse
+
+
 class EmptyPurse:
     """A stop request that is also set once the purse is empty."""
 
-    def __init__(self, stop: StopRequest, purse: Purse) -> None:
+    def __init__(self, stop: StopRequest, purse: RunPurse) -> None:
         self._stop, self._purse = stop, purse
 
     @property
@@ -75,8 +79,11 @@ class EmptyPurse:
         return "budget" if self._purse.is_empty else None
 
 
-def open_purse(folder: Path, brain: str, part: int | None) -> Purse:
+def open_purse(folder: Path, order: PlayOrder) -> RunPurse:
     """The purse of a run in `folder`; a brain without a price spends nothing. Prices are checked before a purchase."""
+    brain, part = order.brain, order.budget_microdollars
+    if order.model_access is not None:
+        return CallPurse(folder, order.model_access, part)
     text = brain.removeprefix(SCRIPTED_PREFIX)
     price = int(text) if brain.startswith(SCRIPTED_PREFIX) and text.isascii() and text.isdigit() else 0
     return Purse(folder / SPEND_NAME, price=price, part=part)

@@ -56,6 +56,8 @@ async def replay(
     finding: Finding, stage: Stage, *, deadline: float, seed_controlled: bool, shortening: bool = True
 ) -> Replayed:
     """Stamp a finding and (if `shortening`) shorten its inputs; `deadline` is a monotonic time that bounds it all."""
+    if finding.oracle is None:
+        return _unplayed(finding, "the player reported it, and no oracle can look for it again", 0)
     inputs = [input_from_data(data) for data in finding.actions]
     sessions = 0
     seen: list[str] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from workers.contract import Finding, PlayOrder, RunReport
+from workers.contract import ControlRun, Finding, PlayOrder, RunReport
 from workers.findings import SEVERITIES
 from workers.personas import Persona
 from workers.session import Ended
@@ -32,6 +32,9 @@ _ENDINGS = {
     "needs_human": "stopped where a person's credentials are asked for",
     "harness_fault": "was ended by a fault of the harness",
     "never_started": "could not start the game",
+    "budget": "had used up its budget",
+    "model_fault": "was ended by a fault of its model",
+    "model_refused": "was ended because its model refused",
     "interrupted": "was interrupted",
     "canceled": "was canceled",
 }
@@ -110,6 +113,36 @@ def keep_playing(ended: Ended, findings: Sequence[Finding]) -> str:
     return answer + " (Judged by rule from what was measured; no person and no model was asked.)"
 
 
+def cost_of_findings(
+    cost_usd: float | None, findings: Sequence[Finding], control: ControlRun | None
+) -> dict[str, float | int | None]:
+    """How many findings are new (they stand, and the control run did not meet them), and what each of them cost.
+
+    None where no cost is known or there is no new finding.
+    """
+    met = {finding.signature for finding in control.findings} if control is not None else set()
+    new = [
+        finding
+        for finding in findings
+        if finding.dropped is None and finding.suppressed_by is None and finding.signature not in met
+    ]
+    each = None if cost_usd is None or not new else cost_usd / len(new)
+    return {"new_findings": len(new), "cost_per_new_finding_usd": each}
+
+
+def _cost(report: RunReport) -> list[str]:
+    """The line on money, for runs that cost any."""
+    usage = report.usage
+    if not usage.get("calls"):
+        return []
+    cost, each = usage.get("cost_usd"), usage.get("cost_per_new_finding_usd")
+    told = "cost not known" if cost is None else f"cost ${cost:.6f}"
+    line = f"- {told}, {usage.get('tokens', 0)} tokens in {usage['calls']} calls ({usage.get('coverage')})"
+    new = usage.get("new_findings", 0)
+    line += f"; {new} findings that the control run did not meet"
+    return [line + (f", ${each:.6f} each" if each is not None else "")]
+
+
 def markdown(report: RunReport) -> str:
     """The text of `report.md`, with exactly four headings."""
     lines = ["# Summary", "", plain(report.summary, 1_200), ""]
@@ -120,6 +153,7 @@ def markdown(report: RunReport) -> str:
         f"- persona {plain(report.persona)}, controller {plain(report.controller)}, brain {plain(report.brain)},"
         f" seed {report.seed if report.seed is not None else 'none'}",
         f"- end: {plain(report.end_reason)}, outcome {plain(report.outcome)}, {report.actions_taken} actions",
+        *_cost(report),
     ]
     if report.control is not None:
         control = report.control

@@ -9,24 +9,18 @@ import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any
 
 import msgspec
 
 from drivers.base import Action, ActionKind, Driver, Launch, Observation
-from drivers.errors import (
-    DriverError,
-    DriverStartError,
-    GameEndedError,
-    GameUnresponsiveError,
-    ProtocolError,
-    UnsupportedActionError,
-)
-from workers.brains.base import MAX_PROPOSALS, Brain, Candidate, Proposal
+from drivers.errors import DriverError
+from workers.brains.base import MAX_PROPOSALS, Brain, BrainEndedError, Candidate, Proposal, Reports
 from workers.contract import EndReason, Finding, PlayOrder, Progress
 from workers.controllers import Controller
 from workers.credentials import asks_for_credentials
 from workers.diary import effect_in_words, transcript_row
+from workers.ending import ending_of, reloading
 from workers.findings import Event, EvidenceBook, Findings
 from workers.look import MAX_LABEL_CHARACTERS, Effect, Eyes, Input, Offer, Scene, permitted, readable
 from workers.oracles.bench import Bench
@@ -40,12 +34,6 @@ STUCK_WINDOW_STEPS = 24
 STUCK_DISTINCT = 2
 MAX_REFUSED_IN_A_ROW = 30
 MAX_TIMELINE_ROWS = 20_000
-
-
-class Reloads(Protocol):
-    """A driver that can start the open session again."""
-
-    async def reload(self) -> Observation: ...
 
 
 class Desk(msgspec.Struct, kw_only=True):
@@ -167,15 +155,20 @@ class Session:
                 free_text=eyes.takes_text(observation),
             )
             began = time.monotonic()
-            proposed = await self._brain.propose(look, self._brain_rng)
-            proposals = self._possible(proposed, offers, eyes.takes_text(observation))
-            if not proposals:
-                self._brain_seconds += time.monotonic() - began
-                stuck = not offers and observation.your_turn
-                self._finish("stuck" if stuck else "gave_up", "nothing was left to do")
+            try:
+                proposed = await self._brain.propose(look, self._brain_rng)
+                proposals = self._possible(proposed, offers, eyes.takes_text(observation))
+                if not proposals:
+                    stuck = not offers and observation.your_turn
+                    self._finish("stuck" if stuck else "gave_up", "nothing was left to do")
+                    return
+                chosen = await self._controller.choose(scene, proposals, self._selector_rng)
+            except BrainEndedError as error:
+                self._finish(error.reason, error.detail)
                 return
-            chosen = self._controller.choose(scene, proposals, self._selector_rng)
-            self._brain_seconds += time.monotonic() - began
+            finally:
+                self._brain_seconds += time.monotonic() - began
+                self._hear_player(observation)
             # The reaction delay is game time: a turn-based game does not move in it, so nothing waits for it.
             self._game_seconds += self._persona.limits.reaction_delay_ms / 1000
             after = await self._step(chosen, proposals, observation)
@@ -186,7 +179,7 @@ class Session:
             self._controller.learn(scene, chosen.label, effect, new_scene)
             looks_again = inputs_on_this_look >= self._persona.limits.actions_per_observation
             if looks_again or after.done or chosen.input.restart:
-                eyes.remember(scene, chosen.label, effect, new_scene)
+                eyes.remember(scene, chosen.label, effect, new_scene, step=self.ended.steps)
                 scene, offers, inputs_on_this_look = new_scene, new_offers, 0
             observation = after
 
@@ -248,6 +241,7 @@ class Session:
         ended.steps += 1
         ended.actions_taken += 1
         ended.inputs.append(given)
+        self._desk.book.issue("transcript", ended.steps)
         self._words.append(chosen.label)
         situation = self._bench.situations.key(before)
         self._tried.add((situation, chosen.label))
@@ -258,7 +252,7 @@ class Session:
         status, detail, error = "done", "", None
         try:
             if given.action is None:
-                after = await self._timed(_reloading(self._driver).reload())
+                after = await self._timed(reloading(self._driver).reload())
             else:
                 result = await self._timed(self._driver.act(given.action))
                 after, status, detail = result.observation, result.status, result.detail
@@ -282,7 +276,7 @@ class Session:
         self._write(chosen, proposals, shown, (status, detail), error, effect, found)
         self._bookkeep("playing")
         if error is not None:
-            self._finish(*_ending(error))
+            self._finish(*ending_of(error))
             return None
         return after
 
@@ -304,6 +298,18 @@ class Session:
             if finding is not None:
                 found.append(finding)
         return found
+
+    def _hear_player(self, observation: Observation) -> None:
+        """Record what the brain itself reports; its evidence must have been issued."""
+        if not isinstance(self._brain, Reports):
+            return
+        for claim in self._brain.take_claims():
+            self._desk.findings.claim(
+                title=claim.title, category=claim.category, severity=claim.severity, description=claim.description,
+                cited=claim.evidence, place=observation.scene or observation.url or "", step=self.ended.steps,
+                actions=[given.as_data() for given in self.ended.inputs],
+                steps_in_words=self._words[self._since_restart :],
+            )  # fmt: skip
 
     def _notice(self, observation: Observation) -> None:
         """Coverage, progress, goal; spends or renews patience."""
@@ -372,22 +378,3 @@ def _kinds(driver: Driver) -> Sequence[ActionKind]:
     """A bridge offers `choose` or `command` by its present turn; both are inputs of the session."""
     kinds = tuple(driver.action_kinds)
     return (*kinds, "choose", "command") if {"choose", "command"} & set(kinds) else kinds
-
-
-def _reloading(driver: Driver) -> Reloads:
-    if not hasattr(driver, "reload"):
-        raise UnsupportedActionError(driver.name, "restart")
-    return cast(Reloads, driver)
-
-
-def _ending(error: DriverError) -> tuple[EndReason, str]:
-    if isinstance(error, GameUnresponsiveError):
-        return "page_unresponsive", str(error)
-    if isinstance(error, GameEndedError):
-        gone = error.exit_code == 0
-        return ("game_exited" if gone else "game_crashed"), str(error)
-    if isinstance(error, ProtocolError):
-        return "game_crashed", str(error)
-    if isinstance(error, DriverStartError | UnsupportedActionError):
-        return "harness_fault", str(error)
-    return "harness_fault", str(error)

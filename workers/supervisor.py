@@ -20,6 +20,7 @@ from workers.delivery import Account, decide_end, deliver, make_delivery, measur
 from workers.descendants import become_subreaper, hide_memory, read_process
 from workers.environment import HOME_NAME, TEMPORARY_NAME
 from workers.folders import create_exclusively, make_private_directory, regular_files, remove_tree, write_new
+from workers.jobs import key_name_of
 from workers.player_process import LOG_NAME, PROGRESS_NAME, PlayerProcess, StopSignals
 from workers.redaction import Scanner
 
@@ -69,7 +70,7 @@ def supervise(job: Job, job_sha256: str, *, player: Sequence[str], secrets: Mapp
     with StopSignals() as signals:
         _begin(run)
         scanner = Scanner({**secrets, "the reservation's key": job.key})
-        process = PlayerProcess(job, player, signals)
+        process = PlayerProcess(job, player, signals, model_key=secrets.get(key_name_of(job) or ""))
         fault = ""
         try:
             process.play()

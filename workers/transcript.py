@@ -58,6 +58,13 @@ class ProgressFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._last: Progress | None = None
 
     def write(self, progress: Progress) -> None:
+        self._last = progress
         write_private(self._path, msgspec.json.encode(progress) + b"\n")
+
+    def again(self, note: str) -> None:
+        """A sign of life while a step takes long: the same progress, with what is waited for."""
+        if self._last is not None:
+            write_private(self._path, msgspec.json.encode(msgspec.structs.replace(self._last, note=note)) + b"\n")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,35 +12,39 @@ import pytest
 from drivers.base import Action
 from tests.workers.play.games import cavern_settings, make_order, propose, run_order, transcript
 from workers.brains.base import Candidate
-from workers.controllers import ControllerError, Rune, make_controller
+from workers.controllers import Controller, ControllerError, Rune, make_controller
 from workers.look import Input, Scene
 
 HERE = Scene(text="A hall.", labels=("a", "b", "c"))
 
 
+def choice(controller: Controller, proposals: Sequence[Candidate], seed: int = 1) -> Candidate:
+    return asyncio.run(controller.choose(HERE, proposals, random.Random(seed)))
+
+
 def test_standard_does_the_first_proposal() -> None:
-    assert make_controller("standard", "offline").choose(HERE, propose("b", "a"), random.Random(1)).label == "b"
+    assert choice(make_controller("standard", "offline"), propose("b", "a")).label == "b"
 
 
 def test_rune_takes_the_least_tried_then_the_largest_effect() -> None:
     rune = Rune()
     rune.learn(HERE, "a", "changed", Scene(text="Somewhere new."))
-    assert rune.choose(HERE, propose("a", "b"), random.Random(1)).label == "b"
+    assert choice(rune, propose("a", "b")).label == "b"
     rune.learn(HERE, "b", "nothing", HERE)
-    assert rune.choose(HERE, propose("b", "a"), random.Random(1)).label == "a"
+    assert choice(rune, propose("b", "a")).label == "a"
 
 
 def test_runes_ties_are_broken_by_the_seed_alone() -> None:
-    picks = {seed: Rune().choose(HERE, propose("a", "b", "c"), random.Random(seed)).label for seed in range(30)}
+    picks = {seed: choice(Rune(), propose("a", "b", "c"), seed).label for seed in range(30)}
     assert set(picks.values()) == {"a", "b", "c"}
-    assert picks[3] == Rune().choose(HERE, propose("a", "b", "c"), random.Random(3)).label
+    assert picks[3] == choice(Rune(), propose("a", "b", "c"), 3).label
 
 
 def test_a_wait_goes_straight_through() -> None:
     rune = Rune()
     rune.learn(HERE, "wait", "nothing", HERE)
     wait = Candidate(input=Input(action=Action(kind="wait", milliseconds=500)), label="wait")
-    assert rune.choose(HERE, [wait, *propose("a")], random.Random(1)) is wait
+    assert choice(rune, [wait, *propose("a")]) is wait
     assert rune.facts["selections"] == 0
 
 
@@ -48,7 +54,7 @@ def test_an_answer_outside_the_proposals_falls_back_to_the_first_and_is_counted(
             return 7
 
     rune = Astray()
-    assert rune.choose(HERE, propose("b", "a"), random.Random(1)).label == "b"
+    assert choice(rune, propose("b", "a")).label == "b"
     assert rune.facts["fall_backs"] == 1
 
 
